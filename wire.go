@@ -1,0 +1,133 @@
+package tallyman
+
+import "time"
+
+// The runner channel: what a runner and a gateway say to each other. Paths
+// are under /runner/v1/attempts/{id}/, id as AttemptRef writes it.
+//
+//	POST hello                    Hello → Welcome
+//	POST control?epoch=           ControlReport → ControlAnswer; every 10 s at the latest
+//	POST events?from=             NDJSON, contiguous from that cursor; 409 EventsExpected on a gap
+//	GET  commands?epoch=          server-sent events: StopOrder as "stop"; "superseded"
+//	PUT  artifacts/{name}         ?digest=&size=&offset=; HEAD tells the offset to go on from
+//	GET  files/{name}             "prompt"
+//
+// Every call but hello carries the attempt key as its bearer token; hello
+// carries it too where the key came over an inherited pipe (one machine).
+
+// Hello is the first word of a runner, and after each lost connection.
+type Hello struct {
+	BootID     string `json:"boot_id"` // new with each process
+	JournalID  string `json:"journal_id"`
+	LastCursor uint64 `json:"last_cursor"`
+	Version    string `json:"version"`
+	Process    string `json:"process,omitempty"` // the runner's pid or Pod UID
+}
+
+// Welcome answers a hello.
+type Welcome struct {
+	Epoch         int64      `json:"epoch"`
+	ControlCursor uint64     `json:"control_cursor"` // the highest that control has seen
+	AttemptKey    string     `json:"attempt_key,omitempty"`
+	LeaseSeconds  int        `json:"lease_seconds"`
+	Spec          RunnerSpec `json:"spec"`
+}
+
+// RunnerSpec is everything that a runner needs to work an attempt.
+type RunnerSpec struct {
+	RunID     string `json:"run_id"`
+	RunName   string `json:"run_name"`
+	Namespace string `json:"namespace"`
+	AgentName string `json:"agent_name"`
+	Attempt   int    `json:"attempt"`
+
+	Agent AgentSpec `json:"agent"` // limits as they apply, model as asked
+
+	// Prompt is the prompt up to MaxInline; a longer one is files/prompt.
+	Prompt     string `json:"prompt,omitempty"`
+	PromptSize int64  `json:"prompt_size"`
+
+	WorkDir string   `json:"work_dir"`       // absolute; the runner makes it where it is fresh
+	Env     []EnvVar `json:"env,omitempty"`  // the whole environment; Mask marks secrets
+	Home    string   `json:"home,omitempty"` // HOME of the harness
+
+	// Notes are said at the start of the transcript: whose login is used …
+	Notes []string `json:"notes,omitempty"`
+	// Used is what earlier attempts used of the budget and tokens.
+	Used Usage `json:"used"`
+	// LastFailure is why the attempt before this one failed.
+	LastFailure string `json:"last_failure,omitempty"`
+
+	Grace        Duration `json:"grace"`         // TERM to KILL
+	ResultGrace  Duration `json:"result_grace"`  // result to exit
+	OrphanBudget Duration `json:"orphan_budget"` // without contact; 0: never gives up
+	DrainBudget  Duration `json:"drain_budget"`  // for delivering the rest after the end
+}
+
+// FactKind names a fact that changes control state.
+type FactKind string
+
+// The facts.
+const (
+	FactStarted FactKind = "started" // the harness's process runs
+	FactUsage   FactKind = "usage"   // totals of the attempt so far
+	FactTurn    FactKind = "turn"    // a turn has ended
+	FactFinal   FactKind = "final"   // runner.ended is durable; nothing follows
+)
+
+// Fact is something durable in the journal that control must know.
+type Fact struct {
+	Cursor  uint64    `json:"cursor"`
+	Kind    FactKind  `json:"kind"`
+	At      time.Time `json:"at"`
+	Usage   *Usage    `json:"usage,omitempty"`
+	Outcome *Outcome  `json:"outcome,omitempty"`
+}
+
+// ControlReport carries facts, in order. An empty one is the heartbeat.
+type ControlReport struct {
+	Facts      []Fact `json:"facts,omitempty"`
+	LastCursor uint64 `json:"last_cursor"` // the journal's last durable one
+}
+
+// ControlAnswer says what control knows now, and what it wants.
+type ControlAnswer struct {
+	ControlCursor uint64     `json:"control_cursor"`
+	Stop          *StopOrder `json:"stop,omitempty"`
+}
+
+// StopOrder tells a runner to end its harness.
+type StopOrder struct {
+	Reason  Reason `json:"reason"`
+	Message string `json:"message"`
+}
+
+// EventsExpected is the body of a 409 to events: the cursor to go on from.
+type EventsExpected struct {
+	Expected uint64 `json:"expected"`
+}
+
+// EventsAnswer acknowledges events that History has made durable.
+type EventsAnswer struct {
+	Next uint64 `json:"next"` // the cursor expected next
+}
+
+// Provisional heads a line among events that is only for who watches now: a
+// text delta. It has no cursor, is never stored and never resumed.
+const Provisional = `{"delta":`
+
+// Delta is such a line.
+type Delta struct {
+	Delta  string    `json:"delta"`
+	Type   EventType `json:"type"` // text or thinking
+	Parent string    `json:"parent,omitempty"`
+	Block  string    `json:"block,omitempty"` // which open block it adds to
+}
+
+// Bootstrap is what a local runner reads from its inherited pipe, as JSON.
+type Bootstrap struct {
+	Attempt string `json:"attempt"` // an AttemptRef
+	Socket  string `json:"socket"`  // the server's
+	Key     string `json:"key"`
+	Dir     string `json:"dir"` // the attempt's folder: journal, home, tmp
+}
