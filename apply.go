@@ -75,7 +75,7 @@ func (r Run) Apply(t Trigger) (Run, error) {
 			r.StopReason, r.StopRequestedAt = t.Reason, &t.At
 			r = r.end(t.Reason, t.Message, t.At)
 		default:
-			r.StopReason, r.StopRequestedAt = t.Reason, &t.At
+			r.StopReason, r.StopRequestedAt, r.Message = t.Reason, &t.At, t.Message
 		}
 
 	case TriggerWaiting:

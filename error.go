@@ -57,3 +57,15 @@ func CodeOf(err error) Code {
 	}
 	return Internal
 }
+
+// GapError is what History answers events with that do not follow what it
+// has: it expects that cursor next.
+type GapError struct {
+	Journal  string
+	Expected uint64
+}
+
+// Error says which cursor is expected.
+func (e *GapError) Error() string {
+	return fmt.Sprintf("journal %s: cursor %d is expected next", e.Journal, e.Expected)
+}

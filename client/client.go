@@ -1,0 +1,300 @@
+// Package client speaks tallyman's HTTP API, over TCP with a token or over
+// the socket of a data folder. Its errors carry the codes of the root
+// package: NotFound, Invalid, Conflict, Unauthorized, Unavailable (no server
+// answered) …
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// Client calls one server.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// New makes a client of a server by its URL. token may be "".
+func New(base, token string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, tallyman.Errorf(tallyman.Invalid, "server %q: write it like http://127.0.0.1:7333", base)
+	}
+	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}, nil
+}
+
+// NewSocket makes a client of the server behind a socket.
+func NewSocket(path string) *Client {
+	d := &net.Dialer{Timeout: 5 * time.Second}
+	return &Client{base: "http://tallyman", http: &http.Client{Transport: &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) },
+		DisableCompression: true,
+		ReadBufferSize:     64 << 10,
+	}}}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func (c *Client) do(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, tallyman.Errorf(tallyman.Invalid, "call %s: %w", path, err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, tallyman.Errorf(tallyman.Unavailable, "call the server: %w", err)
+	}
+	if resp.StatusCode >= 300 {
+		return nil, errors.Join(problem(resp), resp.Body.Close())
+	}
+	return resp, nil
+}
+
+var codes = map[int]tallyman.Code{
+	http.StatusBadRequest: tallyman.Invalid, http.StatusUnprocessableEntity: tallyman.Invalid,
+	http.StatusNotFound: tallyman.NotFound, http.StatusConflict: tallyman.Conflict,
+	http.StatusUnauthorized: tallyman.Unauthorized, http.StatusForbidden: tallyman.Unauthorized,
+	http.StatusMisdirectedRequest: tallyman.Unauthorized, http.StatusRequestEntityTooLarge: tallyman.TooLarge,
+	http.StatusServiceUnavailable: tallyman.Unavailable, http.StatusBadGateway: tallyman.Unavailable,
+	http.StatusGone: tallyman.Stale,
+}
+
+// problem reads an error's body.
+func problem(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "read the server's answer: %w", err)
+	}
+	var p struct {
+		Detail string          `json:"detail"`
+		Code   tallyman.Code   `json:"code"`
+		Reason tallyman.Reason `json:"reason"`
+		Errors []struct {
+			Location string `json:"location"`
+			Message  string `json:"message"`
+		} `json:"errors"`
+	}
+	text := strings.TrimSpace(string(b))
+	if json.Unmarshal(b, &p) == nil && p.Detail != "" {
+		text = p.Detail
+		for _, e := range p.Errors {
+			text += "\n" + strings.TrimPrefix(e.Location+": ", ": ") + e.Message
+		}
+	}
+	code := codes[resp.StatusCode]
+	if code == "" {
+		code = tallyman.Internal
+		text = "the server answered " + resp.Status + ": " + text
+	}
+	if p.Code != "" {
+		code = p.Code
+	}
+	return &tallyman.Error{Code: code, Message: text, Reason: p.Reason}
+}
+
+func (c *Client) call(ctx context.Context, method, path string, header http.Header, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		body = bytes.NewReader(b)
+		if header == nil {
+			header = http.Header{}
+		}
+		header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.do(ctx, method, path, header, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "read the server's answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+func runPath(id string) string { return "/api/v1/runs/" + url.PathEscape(id) }
+
+// Submit submits a run. With a key the same run comes back for the same
+// request; Conflict for another.
+func (c *Client) Submit(ctx context.Context, req tallyman.Request) (run tallyman.Run, err error) {
+	err = c.call(ctx, http.MethodPost, "/api/v1/runs", nil, req, &run)
+	return run, err
+}
+
+// Run returns a run by its id, name, or a unique part of the id.
+func (c *Client) Run(ctx context.Context, id string) (run tallyman.Run, err error) {
+	err = c.call(ctx, http.MethodGet, runPath(id), nil, nil, &run)
+	return run, err
+}
+
+// ListOptions narrow a list of runs.
+type ListOptions struct {
+	States []tallyman.State
+	Agent  string
+	Labels map[string]string
+	Text   string
+	Limit  int
+	Cursor string
+}
+
+// Runs returns a page of runs, the newest first, and the next page's cursor.
+func (c *Client) Runs(ctx context.Context, o ListOptions) (items []tallyman.Run, next string, err error) {
+	q := url.Values{}
+	states := make([]string, 0, len(o.States))
+	for _, s := range o.States {
+		states = append(states, string(s))
+	}
+	if len(states) > 0 {
+		q.Set("state", strings.Join(states, ","))
+	}
+	for k, v := range o.Labels {
+		q.Add("label", k+"="+v)
+	}
+	set := func(name, value string) {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	set("agent", o.Agent)
+	set("q", o.Text)
+	set("cursor", o.Cursor)
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	var page struct {
+		Items []tallyman.Run `json:"items"`
+		Next  string         `json:"next"`
+	}
+	err = c.call(ctx, http.MethodGet, "/api/v1/runs?"+q.Encode(), nil, nil, &page)
+	return page.Items, page.Next, err
+}
+
+// Stop asks a run to end.
+func (c *Client) Stop(ctx context.Context, id string) (run tallyman.Run, err error) {
+	err = c.call(ctx, http.MethodPost, runPath(id)+"/stop", nil, nil, &run)
+	return run, err
+}
+
+// Rerun submits a run's request again, with changes.
+func (c *Client) Rerun(ctx context.Context, id string, set map[string]string) (run tallyman.Run, err error) {
+	err = c.call(ctx, http.MethodPost, runPath(id)+"/rerun", nil, map[string]any{"set": set}, &run)
+	return run, err
+}
+
+// Delete removes an ended run.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
+}
+
+// Attempts returns the attempts of a run.
+func (c *Client) Attempts(ctx context.Context, id string) ([]tallyman.Attempt, error) {
+	return items[tallyman.Attempt](ctx, c, runPath(id)+"/attempts")
+}
+
+// Timeline returns what the server decided and saw about a run.
+func (c *Client) Timeline(ctx context.Context, id string) ([]tallyman.TimelineEntry, error) {
+	return items[tallyman.TimelineEntry](ctx, c, runPath(id)+"/timeline")
+}
+
+// Artifacts returns the files that a run left.
+func (c *Client) Artifacts(ctx context.Context, id string) ([]tallyman.Artifact, error) {
+	return items[tallyman.Artifact](ctx, c, runPath(id)+"/artifacts")
+}
+
+// Agents returns the agents that the server knows.
+func (c *Client) Agents(ctx context.Context) ([]tallyman.Agent, error) {
+	return items[tallyman.Agent](ctx, c, "/api/v1/agents")
+}
+
+func items[T any](ctx context.Context, c *Client, path string) ([]T, error) {
+	var page struct {
+		Items []T `json:"items"`
+	}
+	err := c.call(ctx, http.MethodGet, path, nil, nil, &page)
+	return page.Items, err
+}
+
+// Artifact opens a file that a run left.
+func (c *Client) Artifact(ctx context.Context, id, name string) (io.ReadCloser, int64, error) {
+	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/artifact?name="+url.QueryEscape(name), nil, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	return resp.Body, resp.ContentLength, nil
+}
+
+// Prompt returns the whole prompt of a run.
+func (c *Client) Prompt(ctx context.Context, id string) (string, error) {
+	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/prompt", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+// Info describes the server.
+type Info struct {
+	Version    string `json:"version"`
+	Data       string `json:"data"`
+	Listen     string `json:"listen"`
+	MaxRunning int    `json:"max_running"`
+	PID        int    `json:"pid"`
+}
+
+// Info asks the server who it is.
+func (c *Client) Info(ctx context.Context) (i Info, err error) {
+	err = c.call(ctx, http.MethodGet, "/api/v1/info", nil, nil, &i)
+	return i, err
+}
+
+// LoginLink makes a link that logs one browser in, once.
+func (c *Client) LoginLink(ctx context.Context) (string, error) {
+	var link struct {
+		URL string `json:"url"`
+	}
+	err := c.call(ctx, http.MethodPost, "/api/v1/login-link", nil, nil, &link)
+	return link.URL, err
+}
+
+// Pruned says what a prune has removed, or would remove.
+type Pruned struct {
+	Runs  int   `json:"runs"`
+	Blobs int   `json:"blobs"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Prune removes runs that ended longer ago than age.
+func (c *Client) Prune(ctx context.Context, age tallyman.Duration, dryRun bool) (p Pruned, err error) {
+	err = c.call(ctx, http.MethodPost, "/api/v1/prune", nil, map[string]any{"age": age, "dry_run": dryRun}, &p)
+	return p, err
+}

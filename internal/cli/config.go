@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *command) configCommand() *cobra.Command {
+	var link bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration in force and where each value comes from",
+		Long: `Flags win over the environment (TALLYMAN_…), that over tallyman.yaml, that over the
+defaults. Secrets are masked.`,
+		Example: `  tallyman config
+  tallyman config -o json
+  tallyman config --login-link`,
+		Args: args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if link {
+				return c.loginLink(cmd)
+			}
+			cfg, origins, err := c.config()
+			if err != nil {
+				return err
+			}
+			if c.output == "json" {
+				return cfg.PrintJSON(c.out, origins)
+			}
+			return cfg.Print(c.out, origins)
+		},
+	}
+	cmd.Flags().BoolVar(&link, "login-link", false, "print a link that logs one browser in to the running server")
+	c.outputFlag(cmd, "json")
+	return cmd
+}
+
+func (c *command) loginLink(cmd *cobra.Command) error {
+	s, err := c.connect(cmd.Context(), false)
+	if err != nil {
+		return err
+	}
+	url, err := s.LoginLink(cmd.Context())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.out, url)
+	return err
+}
+
+func (c *command) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version",
+		Example: "  tallyman version\n  tallyman version -o json",
+		Args:    args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.output == "json" {
+				return c.printJSON(map[string]string{"version": c.version})
+			}
+			_, err := fmt.Fprintln(c.out, "tallyman", c.version)
+			return err
+		},
+	}
+	c.outputFlag(cmd, "json")
+	return cmd
+}

@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/client"
+	"github.com/tallyman-dev/tallyman/internal/auth"
+	"github.com/tallyman-dev/tallyman/internal/catalog"
+	"github.com/tallyman-dev/tallyman/internal/config"
+)
+
+// startPatience is how long a server that holds the lock may take to listen.
+const startPatience = 10 * time.Second
+
+// session is this process's way to a server: a URL, the socket of the one
+// that serves the data folder, or itself when nobody does.
+type session struct {
+	*client.Client
+	c     *command
+	cfg   config.Config
+	admit bool
+
+	local  bool // over the socket
+	server *server
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// connect finds a server, or becomes it. admit: start queued runs too, for
+// verbs that wait for one.
+func (c *command) connect(ctx context.Context, admit bool) (*session, error) {
+	cfg, _, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{c: c, cfg: cfg, admit: admit}
+	c.session = s
+	if cfg.Server != "" {
+		token, err := c.tokenFor(cfg)
+		if err != nil {
+			return nil, &exitError{ExitUsage, err}
+		}
+		s.Client, err = client.New(cfg.Server, token)
+		return s, err
+	}
+	s.local = true
+	s.Client = client.NewSocket(socketPath(cfg.Data))
+	return s, s.ensure(ctx)
+}
+
+// tokenFor reads the token for a server: the file that is named, or on
+// loopback the data folder's.
+func (c *command) tokenFor(cfg config.Config) (string, error) {
+	if cfg.TokenFile != "" {
+		return auth.ReadToken(cfg.TokenFile)
+	}
+	u, err := url.Parse(cfg.Server)
+	if err != nil {
+		return "", fmt.Errorf("server %q: %w", cfg.Server, err)
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+		return auth.ReadToken(filepath.Join(cfg.Data, "token"))
+	}
+	return "", fmt.Errorf("server %s: name the file with its token: --token-file", cfg.Server)
+}
+
+// ensure makes sure that somebody serves the data folder: who holds the lock
+// already, or this process.
+func (s *session) ensure(ctx context.Context) error {
+	if !s.local || s.server != nil {
+		return nil
+	}
+	var held *heldError
+	for until := time.Now().Add(startPatience); ; {
+		err := s.embed(ctx)
+		if err == nil {
+			return nil
+		}
+		if !errors.As(err, &held) {
+			return err
+		}
+		if _, err = s.Info(ctx); err == nil {
+			return nil
+		}
+		if tallyman.CodeOf(err) != tallyman.Unavailable || time.Now().After(until) {
+			return fmt.Errorf("%w; but it does not answer: %w", held, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// embed becomes the server of the data folder, on its socket.
+func (s *session) embed(ctx context.Context) error {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working folder: %w", err)
+	}
+	srv, err := openServer(ctx, serverOptions{
+		cfg: s.cfg, version: s.c.version, admit: s.admit, env: s.c.env,
+		agents: catalog.Resolve(cwd, s.cfg.Agents, s.c.env.get),
+		log: s.c.logger(s.cfg, slog.LevelWarn),
+	})
+	if err != nil {
+		return err
+	}
+	if !s.admit {
+		// Who only looks sees the truth: what has ended meanwhile is settled.
+		if err := srv.exec.Settle(ctx); err != nil {
+			srv.log.WarnContext(ctx, "settling what has ended", "err", err)
+		}
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.server, s.cancel, s.ended = srv, cancel, make(chan error, 1)
+	go func() { s.ended <- srv.run(running) }()
+	<-srv.ready
+	return nil
+}
+
+// close ends an embedded server. What is queued or at work and not waited for
+// gets a server in the background.
+func (s *session) close() error {
+	if s.Client != nil {
+		s.Client.Close()
+	}
+	if s.server == nil {
+		return nil
+	}
+	left := false
+	if s.admit {
+		checking, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		idle, err := s.server.settled(checking)
+		cancel()
+		left = err == nil && !idle
+	}
+	s.cancel()
+	err := <-s.ended
+	s.server = nil
+	if left {
+		err = errors.Join(err, s.background())
+	}
+	return err
+}
+
+// background starts a server that ends when nothing is queued or at work.
+func (s *session) background() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	path := filepath.Join(s.cfg.Data, "server.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log of the server in the background: %w", err)
+	}
+	defer log.Close()
+	given := []string{"up", "--background"}
+	for name, value := range s.c.flags {
+		if name != "data" {
+			given = append(given, "--"+name, value)
+		}
+	}
+	cmd := exec.Command(self, append(given, "--data", s.cfg.Data)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a server in the background: %w", err)
+	}
+	return cmd.Process.Release()
+}
+
+// detached makes sure that a server is there that outlives this process.
+func (s *session) detached(ctx context.Context) error {
+	if !s.local {
+		return nil
+	}
+	if _, err := s.Info(ctx); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w; name another with --data", err)
+	}
+	if err := s.background(); err != nil {
+		return err
+	}
+	for until := time.Now().Add(startPatience); ; {
+		_, err := s.Info(ctx)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(until) {
+			return tallyman.Errorf(tallyman.Unavailable, "the server in the background does not answer; %s may say why: %w", filepath.Join(s.cfg.Data, "server.log"), err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

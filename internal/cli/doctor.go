@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/tallyman-dev/tallyman/internal/config"
+	"github.com/tallyman-dev/tallyman/internal/render"
+)
+
+// lowSpace is what the data folder's disk should have free, in bytes.
+const lowSpace = 1 << 30
+
+// finding is one thing that doctor has looked at.
+type finding struct {
+	what  string
+	ok    bool
+	found string
+	mend  string
+}
+
+func (c *command) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "Check this installation and say what to mend",
+		Long:    "Looks at the data folder, its disk and clock, the server, agent files and agent programs. Exit code 1 when something is broken.",
+		Example: "  tallyman doctor",
+		Args:    args(0, 0, "no arguments"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.doctor(cmd.Context()) },
+	}
+	return cmd
+}
+
+func (c *command) doctor(ctx context.Context) error {
+	cfg, _, err := c.config()
+	if err != nil {
+		return err
+	}
+	all := []finding{c.checkData(cfg), c.checkSpace(cfg), c.checkClock(cfg)}
+	all = append(all, c.checkServer(ctx), c.checkAgents(ctx, cfg), c.checkGit(), c.checkClaude())
+	broken := false
+	for _, f := range all {
+		mark := "ok    "
+		if !f.ok {
+			mark, broken = "BROKEN", true
+		}
+		fmt.Fprintf(c.out, "%s  %-14s %s\n", mark, f.what, f.found)
+		if !f.ok && f.mend != "" {
+			fmt.Fprintf(c.out, "        %-14s %s\n", "", "mend: "+f.mend)
+		}
+	}
+	if broken {
+		return &exitError{code: ExitFailed}
+	}
+	return nil
+}
+
+func (c *command) checkData(cfg config.Config) finding {
+	f := finding{what: "data folder", found: cfg.Data, mend: "make it writable for you, or name another with --data"}
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		f.found = err.Error()
+		return f
+	}
+	if err := checkFS(cfg.Data); err != nil {
+		f.found, f.mend = err.Error(), "name a folder on a local disk with --data"
+		return f
+	}
+	probe := filepath.Join(cfg.Data, ".doctor")
+	err := os.WriteFile(probe, []byte("probe"), 0o600)
+	if err == nil {
+		err = os.Remove(probe)
+	}
+	if err != nil {
+		f.found = err.Error()
+		return f
+	}
+	f.ok = true
+	return f
+}
+
+func (c *command) checkSpace(cfg config.Config) finding {
+	f := finding{what: "disk", mend: "free some space, or remove old runs: tallyman prune"}
+	var s unix.Statfs_t
+	if err := unix.Statfs(cfg.Data, &s); err != nil {
+		f.found = err.Error()
+		return f
+	}
+	free := int64(s.Bavail) * s.Bsize
+	f.ok, f.found = free >= lowSpace, render.Bytes(free)+" free"
+	return f
+}
+
+// checkClock compares the clock with the data folder's newest file.
+func (c *command) checkClock(cfg config.Config) finding {
+	f := finding{what: "clock", ok: true, found: time.Now().UTC().Format(time.RFC3339), mend: "set the clock: times and deadlines depend on it"}
+	info, err := os.Stat(filepath.Join(cfg.Data, "control.db"))
+	if err == nil && info.ModTime().After(time.Now().Add(time.Minute)) {
+		f.ok = false
+		f.found += ", but the data folder was written at " + info.ModTime().UTC().Format(time.RFC3339)
+	}
+	return f
+}
+
+func (c *command) checkServer(ctx context.Context) finding {
+	f := finding{what: "server", mend: "see the message; tallyman up starts one"}
+	s, err := c.connect(ctx, false)
+	if err != nil {
+		f.found = err.Error()
+		return f
+	}
+	info, err := s.Info(ctx)
+	if err != nil {
+		f.found = err.Error()
+		return f
+	}
+	f.ok = true
+	switch {
+	case info.PID == os.Getpid():
+		f.found = "none runs; every command serves itself"
+	case info.Listen == "":
+		f.found = fmt.Sprintf("process %d, on the socket", info.PID)
+	default:
+		f.found = fmt.Sprintf("process %d on http://%s, version %s", info.PID, info.Listen, info.Version)
+	}
+	return f
+}
+
+func (c *command) checkAgents(ctx context.Context, cfg config.Config) finding {
+	f := finding{what: "agent files", mend: "mend the files that are named"}
+	agents, faults, err := c.findAgents(ctx)
+	if err = errors.Join(append(faults, err)...); err != nil {
+		f.found = err.Error()
+		return f
+	}
+	files := 0
+	for _, a := range agents {
+		if a.Origin != "built-in" {
+			files++
+		}
+	}
+	f.ok, f.found = true, fmt.Sprintf("%d agents, %d of them from files", len(agents), files)
+	return f
+}
+
+func (c *command) checkGit() finding {
+	path, err := exec.LookPath("git")
+	if err != nil {
+		return finding{what: "git", ok: true, found: "not installed; only workspaces git:URL need it"}
+	}
+	return finding{what: "git", ok: true, found: path}
+}
+
+func (c *command) checkClaude() finding {
+	path, err := exec.LookPath("claude")
+	if err != nil {
+		return finding{what: "claude", ok: true, found: "not installed; only agents of harness claude need it"}
+	}
+	f := finding{what: "claude", ok: true, found: path}
+	if os.Getuid() == 0 && c.env.get("IS_SANDBOX") != "1" {
+		f.found += "; as root it needs IS_SANDBOX=1"
+	}
+	return f
+}

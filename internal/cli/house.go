@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/blob"
+	"github.com/tallyman-dev/tallyman/internal/catalog"
+	"github.com/tallyman-dev/tallyman/internal/executor"
+	"github.com/tallyman-dev/tallyman/internal/history"
+	"github.com/tallyman-dev/tallyman/internal/local"
+	"github.com/tallyman-dev/tallyman/internal/rest"
+	"github.com/tallyman-dev/tallyman/internal/service"
+	"github.com/tallyman-dev/tallyman/internal/store"
+	"github.com/tallyman-dev/tallyman/internal/web"
+)
+
+// house joins the rooms for those who only look and ask: the API and the
+// pages.
+type house struct {
+	service    *service.Service
+	transcript *service.Transcript
+	store      *store.Store
+	history    *history.History
+	blobs      *blob.Folder
+	local      *local.Backend
+	agents     *catalog.Catalog
+	attempts   string // the folder of the attempts
+	log        *slog.Logger
+}
+
+func (h *house) Runs(ctx context.Context, f rest.Filter) ([]tallyman.Run, string, error) {
+	return h.store.Runs(ctx, store.Filter{
+		Namespace: f.Namespace, States: f.States, Agent: f.Agent, Labels: f.Labels,
+		Text: f.Text, Limit: f.Limit, After: f.After,
+	})
+}
+
+func (h *house) Run(ctx context.Context, id string) (tallyman.Run, error) {
+	run, err := h.store.Run(ctx, id)
+	if err != nil {
+		return run, err
+	}
+	return h.service.Whole(ctx, run)
+}
+
+func (h *house) Attempts(ctx context.Context, id string) ([]tallyman.Attempt, error) {
+	return h.store.Attempts(ctx, id)
+}
+
+func (h *house) Timeline(ctx context.Context, id string) ([]tallyman.TimelineEntry, error) {
+	return h.store.Timeline(ctx, id)
+}
+
+// Artifacts returns the newest of each name.
+func (h *house) Artifacts(ctx context.Context, id string) ([]tallyman.Artifact, error) {
+	all, err := h.store.Artifacts(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(all, func(a, b tallyman.Artifact) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return b.Attempt - a.Attempt
+	})
+	return slices.CompactFunc(all, func(a, b tallyman.Artifact) bool { return a.Name == b.Name }), nil
+}
+
+func (h *house) OpenArtifact(ctx context.Context, id, name string) (io.ReadSeekCloser, tallyman.Artifact, error) {
+	all, err := h.Artifacts(ctx, id)
+	if err != nil {
+		return nil, tallyman.Artifact{}, err
+	}
+	for _, a := range all {
+		if a.Name == name {
+			f, _, err := h.blobs.Open(ctx, a.Digest)
+			return f, a, err
+		}
+	}
+	return nil, tallyman.Artifact{}, tallyman.Errorf(tallyman.NotFound, "run %s has no artifact %q", id, name)
+}
+
+func (h *house) OpenPrompt(ctx context.Context, id string) (io.ReadCloser, int64, error) {
+	return h.service.Prompt(ctx, id)
+}
+
+func (h *house) Agents(ctx context.Context) ([]tallyman.Agent, error) {
+	agents, errs := h.agents.List(ctx)
+	for _, err := range errs {
+		h.log.WarnContext(ctx, "reading agents", "err", err)
+	}
+	return agents, nil
+}
+
+func (h *house) Submit(ctx context.Context, r tallyman.Request) (tallyman.Run, bool, error) {
+	return h.service.Submit(ctx, r)
+}
+
+func (h *house) Stop(ctx context.Context, id, by string) (tallyman.Run, error) {
+	return h.service.Stop(ctx, id, tallyman.ReasonStopped, by)
+}
+
+func (h *house) Rerun(ctx context.Context, id string, set map[string]string, source tallyman.Source) (tallyman.Run, error) {
+	return h.service.Rerun(ctx, id, set, source)
+}
+
+func (h *house) Events(ctx context.Context, id string, after tallyman.EventID, fn func(tallyman.EventID, []byte, bool) error) error {
+	return h.transcript.Events(ctx, id, after, fn)
+}
+
+func (h *house) Follow(ctx context.Context, id string, after tallyman.EventID, fn func(tallyman.EventID, []byte, bool) error) error {
+	return h.transcript.Follow(ctx, id, after, fn)
+}
+
+func (h *house) Watch(ctx context.Context) <-chan struct{} {
+	c, end := h.service.Changed()
+	context.AfterFunc(ctx, end)
+	return c
+}
+
+// Delete removes an ended run with its events, folders and blobs.
+func (h *house) Delete(ctx context.Context, id string) error {
+	run, err := h.store.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	attempts, err := h.store.Attempts(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	journals, err := h.service.Delete(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	errs := []error{h.history.Delete(ctx, journals...)}
+	for _, a := range attempts {
+		errs = append(errs, h.local.Remove(ctx, a.Ref()))
+	}
+	return errors.Join(errs...)
+}
+
+// Prune removes runs that ended longer ago than an age, then the blobs that
+// nothing names any more.
+func (h *house) Prune(ctx context.Context, p rest.PruneRequest) (r rest.PruneResult, err error) {
+	before := time.Now().Add(-p.Age.D())
+	var ids []string
+	err = h.store.InTx(ctx, func(tx *store.Tx) error {
+		var err error
+		ids, err = tx.RunIDsEndedBefore(before, 100_000)
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	r.Runs = len(ids)
+	if p.DryRun {
+		return r, nil
+	}
+	for _, id := range ids {
+		if err := h.Delete(ctx, id); err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
+			return r, fmt.Errorf("prune run %s: %w", id, err)
+		}
+	}
+	err = h.store.InTx(ctx, func(tx *store.Tx) error {
+		_, err := tx.PruneKeys(time.Now().Add(-30 * 24 * time.Hour))
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	r.Blobs, r.Bytes, err = h.sweepBlobs(ctx)
+	return r, err
+}
+
+// sweepBlobs deletes the blobs that nothing names and that are older than an
+// hour: a younger one may be about to be named.
+func (h *house) sweepBlobs(ctx context.Context) (n int, bytes int64, err error) {
+	var old []string
+	err = h.blobs.List(ctx, func(digest string, size int64, at time.Time) error {
+		if time.Since(at) < time.Hour {
+			return nil
+		}
+		used, err := h.store.BlobInUse(ctx, digest)
+		if err == nil && !used {
+			old, bytes = append(old, digest), bytes+size
+		}
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, digest := range old {
+		if err := h.blobs.Delete(ctx, digest); err != nil {
+			return n, bytes, err
+		}
+		n++
+	}
+	return n, bytes, nil
+}
+
+// keepFolders is how long an attempt's folder stays after its end.
+const keepFolders = 24 * time.Hour
+
+// sweepFolders removes the folders of attempts whose events are all kept
+// elsewhere, a day after they were touched last.
+func (h *house) sweepFolders(ctx context.Context) error {
+	entries, err := os.ReadDir(h.attempts)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		ref, err := tallyman.ParseAttemptRef(e.Name())
+		if err != nil {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(h.attempts, e.Name(), "lock"))
+		if err != nil || time.Since(info.ModTime()) < keepFolders {
+			continue
+		}
+		a, err := h.store.Attempt(ctx, ref)
+		switch {
+		case tallyman.CodeOf(err) == tallyman.NotFound:
+		case err != nil:
+			return err
+		case !a.Gone || a.EndedAt == nil || time.Since(*a.EndedAt) < keepFolders:
+			continue
+		case a.Journal != "":
+			next, err := h.history.Next(ctx, a.Journal)
+			if err != nil {
+				return err
+			}
+			if next <= a.FinalCursor {
+				continue
+			}
+		}
+		errs = append(errs, h.local.Remove(ctx, ref))
+	}
+	return errors.Join(errs...)
+}
+
+// Run sweeps what has grown old, every hour.
+func (h *house) sweep(ctx context.Context, age, every time.Duration) error {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		if err := h.sweepFolders(ctx); err != nil && ctx.Err() == nil {
+			h.log.WarnContext(ctx, "removing old folders", "err", err)
+		}
+		if age <= 0 {
+			continue
+		}
+		if _, err := h.Prune(ctx, rest.PruneRequest{Age: tallyman.Duration(age)}); err != nil && ctx.Err() == nil {
+			h.log.WarnContext(ctx, "pruning", "err", err)
+		}
+	}
+}
+
+// pages is the house as the dashboard sees it.
+type pages struct{ *house }
+
+func (p pages) Runs(ctx context.Context, f web.Filter) ([]tallyman.Run, string, error) {
+	return p.house.Runs(ctx, rest.Filter{States: f.States, Agent: f.Agent, Text: f.Search, After: f.After, Limit: f.Limit})
+}
+
+func (p pages) Counts(ctx context.Context) (map[tallyman.State]int, error) {
+	return p.store.Counts(ctx, tallyman.DefaultNamespace)
+}
+
+func (p pages) Prompt(ctx context.Context, id string) (string, error) {
+	f, _, err := p.OpenPrompt(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	return string(b), err
+}
+
+func (p pages) Events(ctx context.Context, id string, after tallyman.EventID, fn func(tallyman.EventID, []byte) error) error {
+	return p.house.Events(ctx, id, after, func(e tallyman.EventID, line []byte, _ bool) error { return fn(e, line) })
+}
+
+func (p pages) WatchRuns(ctx context.Context) <-chan struct{} { return p.Watch(ctx) }
+
+func (p pages) Stop(ctx context.Context, id string) (tallyman.Run, error) {
+	return p.house.Stop(ctx, id, "the dashboard")
+}
+
+func (p pages) Rerun(ctx context.Context, id string, set map[string]string) (tallyman.Run, error) {
+	return p.house.Rerun(ctx, id, set, tallyman.SourceWeb)
+}
+
+func (p pages) Submit(ctx context.Context, r tallyman.Request) (tallyman.Run, error) {
+	r.Source = tallyman.SourceWeb
+	run, _, err := p.house.Submit(ctx, r)
+	return run, err
+}
+
+// queue is the store as the scheduler reads it.
+type queue struct{ *store.Store }
+
+func (q queue) Load(ctx context.Context) (int, map[string]int, error) {
+	l, err := q.Store.Load(ctx)
+	return l.Total, l.ByAgent, err
+}
+
+// driver is the store, the service and the backend as the executor sees them.
+type driver struct {
+	*service.Service
+	store *store.Store
+}
+
+func (d driver) ActiveAttempts(ctx context.Context) ([]executor.Active, error) {
+	items, err := d.store.ActiveAttempts(ctx)
+	active := make([]executor.Active, 0, len(items))
+	for _, a := range items {
+		active = append(active, executor.Active(a))
+	}
+	return active, err
+}
+
+func (d driver) End(ctx context.Context, ref tallyman.AttemptRef, s executor.Settlement) error {
+	_, err := d.Service.End(ctx, ref, service.Settlement(s))
+	return err
+}
+
+// backend is the local backend as the executor sees it.
+type backend struct{ *local.Backend }
+
+func (b backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (executor.Observation, error) {
+	s, err := b.Backend.Observe(ctx, ref)
+	return executor.Observation(s), err
+}

@@ -1,0 +1,475 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/client"
+	"github.com/tallyman-dev/tallyman/internal/render"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	harness   string
+	file      string
+	env       []string
+	labels    []string
+	model     string
+	priority  int
+	deadline  string
+	idle      string
+	maxTurns  int
+	budget    float64
+	maxTokens int64
+	key       string
+	workspace string
+	outputs   []string
+	detach    bool
+}
+
+func (c *command) runCommand() *cobra.Command {
+	o := &runOptions{}
+	cmd := &cobra.Command{
+		Use:   "run AGENT PROMPT… | run exec -- COMMAND ARG…",
+		Short: "Run an agent and watch it until it ends",
+		Long: `Submits a run, shows its transcript as it is written, and ends with one block that
+says how it ended. Ctrl-C stops the run properly; a second one leaves at once.
+
+Agents are looked for in --agents, ./agents, $XDG_CONFIG_HOME/tallyman/agents, and
+among the built-in ones: demo, exec, claude, codex, gemini, opencode. The built-in
+ones work in the current folder, agents from files in a fresh one unless they say
+otherwise.
+
+Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no server,
+124 deadline or idle timeout, 130 stopped by Ctrl-C here.`,
+		Example: `  tallyman run demo "say hello"
+  tallyman run claude "explain this repository" --max-turns 20 --budget-usd 1
+  tallyman run exec -- make test
+  tallyman run reviewer --file prompt.md --label team=web --output 'report/*.md'
+  echo "fix the typo" | tallyman run claude -
+  tallyman run -d nightly "the usual" --key nightly-2026-11-30 -o json`,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.run(cmd, o, given, cmd.ArgsLenAtDash())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.harness, "harness", "", "run this harness without an agent file (exec, demo's script, claude)")
+	f.StringVar(&o.file, "file", "", "read the prompt from a file; - is standard input")
+	f.StringArrayVar(&o.env, "env", nil, "K=V for the agent's environment; K alone takes yours; not for secrets, use envFrom in an agent file")
+	f.StringArrayVar(&o.labels, "label", nil, "k=v, to find the run by")
+	f.StringVar(&o.model, "model", "", "model for the harness")
+	f.IntVar(&o.priority, "priority", 0, "higher is admitted first")
+	f.StringVar(&o.deadline, "deadline", "", "longest time for one attempt, like 30m; 0 for none (default 2h)")
+	f.StringVar(&o.idle, "idle", "", "longest silence on standard output, like 5m (default none)")
+	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of one attempt")
+	f.Float64Var(&o.budget, "budget-usd", 0, "most US dollars over all attempts")
+	f.Int64Var(&o.maxTokens, "max-tokens", 0, "most tokens of all kinds over all attempts")
+	f.StringVar(&o.key, "key", "", "idempotency key: the same key brings the same run")
+	f.StringVar(&o.workspace, "workspace", "", "folder to work in, fresh, or git:URL#ref")
+	f.StringArrayVar(&o.outputs, "output", nil, "pattern of files that must be there at the end; kept as artifacts")
+	f.BoolVarP(&o.detach, "detach", "d", false, "print the run and leave it running")
+	c.outputFlag(cmd, "json", "name")
+	return cmd
+}
+
+func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash int) error {
+	ctx := cmd.Context()
+	req, exec, err := c.request(cmd, o, given, dash)
+	if err != nil {
+		return err
+	}
+	s, err := c.connectFor(ctx, o.detach)
+	if err != nil {
+		return err
+	}
+	if s.local {
+		if err := c.inline(&req, s, exec && len(given) > 0 && o.workspace == "" || o.workspace == ""); err != nil {
+			return err
+		}
+	} else if err := checkRemote(req); err != nil {
+		return err
+	}
+	run, err := s.Submit(ctx, req)
+	if err != nil {
+		return submitError(err)
+	}
+	if o.detach {
+		return c.printRun(run)
+	}
+	return c.watch(ctx, s, run)
+}
+
+// connectFor connects; a detached run gets a server that stays.
+func (c *command) connectFor(ctx context.Context, detach bool) (*session, error) {
+	if !detach {
+		return c.connect(ctx, true)
+	}
+	cfg, _, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Server != "" {
+		return c.connect(ctx, true)
+	}
+	s := &session{c: c, cfg: cfg, local: true, Client: client.NewSocket(socketPath(cfg.Data))}
+	c.session = s
+	return s, s.detached(ctx)
+}
+
+// submitError gives what submit refuses its exit code: an unknown agent is a
+// wrong word on the command line, not an unknown run.
+func submitError(err error) error {
+	if tallyman.CodeOf(err) == tallyman.NotFound {
+		return &exitError{ExitUsage, err}
+	}
+	return err
+}
+
+// request reads flags and arguments. exec: the command comes after --.
+func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, dash int) (req tallyman.Request, exec bool, err error) {
+	req = tallyman.Request{Source: tallyman.SourceCLI, Key: o.key, Model: o.model, Agent: o.harness}
+	words := given
+	if o.harness == "" {
+		if len(given) == 0 || dash == 0 {
+			return req, false, usageError("run needs an agent, and mostly a prompt: tallyman run demo \"say hello\"")
+		}
+		req.Agent, words = given[0], given[1:]
+		dash--
+	}
+	switch {
+	case req.Agent == "script":
+		req.Agent = "demo" // the built-in agent of that harness; its steps come with the prompt
+	}
+	if dash >= 0 {
+		req.Command = words[dash:]
+		words = words[:dash]
+		exec = true
+		if len(req.Command) == 0 {
+			return req, exec, usageError("there is no command after --")
+		}
+	} else if req.Agent == "exec" && len(words) > 0 {
+		req.Command, words, exec = words, nil, true
+	}
+	if req.Prompt, err = c.prompt(o.file, words); err != nil {
+		return req, exec, err
+	}
+	if o.harness == "script" {
+		req.Inline = &tallyman.Agent{Name: "script", Origin: "built-in", Spec: tallyman.AgentSpec{Harness: "script"}}
+		req.Agent = "script"
+	}
+	if err := readPairs(o, &req, c.env); err != nil {
+		return req, exec, err
+	}
+	if cmd.Flags().Changed("priority") {
+		req.Priority = &o.priority
+	}
+	if req.Limits, err = limits(cmd, o); err != nil {
+		return req, exec, err
+	}
+	if o.workspace != "" {
+		w := o.workspace
+		if w != "fresh" && !strings.HasPrefix(w, "git:") {
+			if w, err = filepath.Abs(w); err != nil {
+				return req, exec, usageError("--workspace %s: %w", o.workspace, err)
+			}
+		}
+		req.Workspace = &tallyman.Workspace{Path: w}
+	}
+	for _, p := range o.outputs {
+		req.Outputs = append(req.Outputs, tallyman.Output{Path: p})
+	}
+	return req, exec, nil
+}
+
+// prompt is what the arguments, a file, or standard input say.
+func (c *command) prompt(file string, words []string) (string, error) {
+	if file != "" && len(words) > 0 {
+		return "", usageError("the prompt comes from --file or from the arguments, not from both")
+	}
+	if len(words) == 1 && words[0] == "-" {
+		file = "-"
+	}
+	switch file {
+	case "":
+		return strings.Join(words, " "), nil
+	case "-":
+		b, err := io.ReadAll(c.in)
+		if err != nil {
+			return "", fmt.Errorf("read the prompt from standard input: %w", err)
+		}
+		return string(b), nil
+	default:
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", usageError("read the prompt: %w", err)
+		}
+		return string(b), nil
+	}
+}
+
+func readPairs(o *runOptions, req *tallyman.Request, env environ) error {
+	for _, kv := range o.env {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			if v, ok = env.lookup(k); !ok {
+				return usageError("--env %s: it is not set here; write --env %s=VALUE", k, k)
+			}
+		}
+		if k == "" {
+			return usageError("--env %q: write K=V", kv)
+		}
+		req.Env = append(req.Env, tallyman.EnvVar{Name: k, Value: v})
+	}
+	for _, kv := range o.labels {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return usageError("--label %q: write k=v", kv)
+		}
+		if req.Labels == nil {
+			req.Labels = map[string]string{}
+		}
+		req.Labels[k] = v
+	}
+	return nil
+}
+
+// limits reads the flags that were given; zero is a value too.
+func limits(cmd *cobra.Command, o *runOptions) (tallyman.Limits, error) {
+	var l tallyman.Limits
+	given := cmd.Flags().Changed
+	for flag, to := range map[string]struct {
+		text string
+		into **tallyman.Duration
+	}{"deadline": {o.deadline, &l.Deadline}, "idle": {o.idle, &l.Idle}} {
+		if !given(flag) {
+			continue
+		}
+		var d tallyman.Duration
+		if err := d.UnmarshalText([]byte(to.text)); err != nil {
+			return l, usageError("--%s: %w", flag, err)
+		}
+		*to.into = &d
+	}
+	if given("max-turns") {
+		l.MaxTurns = &o.maxTurns
+	}
+	if given("budget-usd") {
+		l.BudgetUSD = &o.budget
+	}
+	if given("max-tokens") {
+		l.MaxTokens = &o.maxTokens
+	}
+	if err := l.Validate(); err != nil {
+		return l, &exitError{ExitUsage, err}
+	}
+	return l, nil
+}
+
+// inline sends the agent as this command line finds it. Built-in agents work
+// in the caller's folder.
+func (c *command) inline(req *tallyman.Request, s *session, here bool) error {
+	if req.Inline == nil {
+		cwd, err := os.Getwd()
+		if err != nil {
+			return fmt.Errorf("find the working folder: %w", err)
+		}
+		agents := c.catalog(cwd, s.cfg.Agents)
+		a, err := agents.Get(context.Background(), tallyman.DefaultNamespace, req.Agent)
+		if err != nil {
+			return &exitError{ExitUsage, err}
+		}
+		req.Inline = &a
+	}
+	if here && req.Inline.Origin == "built-in" {
+		cwd, err := os.Getwd()
+		if err != nil {
+			return fmt.Errorf("find the working folder: %w", err)
+		}
+		req.Workspace = &tallyman.Workspace{Path: cwd}
+	}
+	return nil
+}
+
+func checkRemote(req tallyman.Request) error {
+	if req.Inline != nil {
+		return usageError("--harness %s without an agent file works over the socket only; use one of the server's agents", req.Agent)
+	}
+	return nil
+}
+
+func (c *command) printRun(run tallyman.Run) error {
+	switch c.output {
+	case "json":
+		return c.printJSON(run)
+	case "name":
+		_, err := fmt.Fprintln(c.out, run.Name)
+		return err
+	default:
+		_, err := fmt.Fprintf(c.out, "%s %s\nfollow it with: tallyman logs -f %s\n", run.Name, run.State, run.Name)
+		return err
+	}
+}
+
+// watch shows a run until it has ended and returns its exit code.
+func (c *command) watch(ctx context.Context, s *session, run tallyman.Run) error {
+	interrupted := c.stopOnInterrupt(ctx, s, run)
+	quiet := c.output != ""
+	show := c.transcript(run, quiet)
+	if !quiet {
+		fmt.Fprintf(c.errOut, "%s %s\n", run.Name, run.State)
+	}
+	err := s.Events(ctx, run.ID, client.EventOptions{
+		Follow: true, Deltas: !quiet,
+		Lost: func(error) error { return s.ensure(ctx) },
+	}, show)
+	if err != nil {
+		return err
+	}
+	if run, err = s.Run(ctx, run.ID); err != nil {
+		return err
+	}
+	if quiet {
+		if c.output == "json" {
+			err = c.printJSON(run)
+		} else {
+			_, err = fmt.Fprintln(c.out, run.Name)
+		}
+	} else {
+		err = c.summary(run)
+	}
+	if err != nil {
+		return err
+	}
+	return endOf(run, interrupted())
+}
+
+// endOf is the exit of a command that waited for a run.
+func endOf(run tallyman.Run, interrupted bool) error {
+	code := ExitOK
+	switch {
+	case run.State == tallyman.Succeeded:
+		return nil
+	case run.State == tallyman.Stopped && interrupted:
+		code = ExitInterrupted
+	case run.State == tallyman.Stopped:
+		code = ExitStopped
+	case run.Reason == tallyman.DeadlineExceeded || run.Reason == tallyman.IdleTimeout:
+		code = ExitTimeout
+	default:
+		code = ExitFailed
+	}
+	return &exitError{code: code}
+}
+
+// stopOnInterrupt stops the run at the first Ctrl-C and leaves at the second.
+// The function returned says whether there was one.
+func (c *command) stopOnInterrupt(ctx context.Context, s *session, run tallyman.Run) func() bool {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	asked := make(chan struct{})
+	go func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		close(asked)
+		fmt.Fprintf(c.errOut, "\nstopping %s; again to leave at once\n", run.Name)
+		go func() {
+			if _, err := s.Stop(ctx, run.ID); err != nil {
+				fmt.Fprintln(c.errOut, "tallyman: stopping:", err)
+			}
+		}()
+		<-signals
+		os.Exit(ExitInterrupted)
+	}()
+	return func() bool {
+		select {
+		case <-asked:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// transcript returns a function that prints events as they come.
+func (c *command) transcript(run tallyman.Run, quiet bool) func([]byte) error {
+	if quiet {
+		return func([]byte) error { return nil }
+	}
+	exec := run.Harness == "exec"
+	terminal := isTerminal(c.out)
+	r := render.New(render.Options{Exec: exec})
+	p := render.NewPrinter(c.out, render.Style{
+		Exec: exec, Terminal: terminal, Colour: terminal && c.env.get("NO_COLOR") == "",
+		Width: width(c.out), ASCII: !utf8Locale(c.env), Err: c.errOut,
+	})
+	return func(line []byte) error {
+		if strings.HasPrefix(string(line[:min(len(line), len(tallyman.Provisional))]), tallyman.Provisional) {
+			if !terminal {
+				return nil
+			}
+			var d tallyman.Delta
+			if err := json.Unmarshal(line, &d); err != nil {
+				return nil // it is for display only
+			}
+			return p.Delta(d)
+		}
+		id, e, err := decodeEvent(line)
+		if err != nil {
+			return err
+		}
+		return p.Print(r.Event(id, e))
+	}
+}
+
+func decodeEvent(line []byte) (tallyman.EventID, tallyman.Event, error) {
+	var head struct {
+		ID string `json:"id"`
+		tallyman.Event
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return tallyman.EventID{}, head.Event, fmt.Errorf("read an event: %w", err)
+	}
+	id, err := tallyman.ParseEventID(head.ID)
+	return id, head.Event, err
+}
+
+func (c *command) summary(run tallyman.Run) error {
+	text := "\n" + run.Name + "\n"
+	for _, line := range render.Summary(run) {
+		text += "  " + line + "\n"
+	}
+	_, err := io.WriteString(c.errOut, text)
+	return err
+}
+
+// waitEnd waits for a run to end, at most for a while.
+func waitEnd(ctx context.Context, s *session, id string, patience time.Duration) (tallyman.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		run, err := s.Run(ctx, id)
+		if err != nil || run.State.Terminal() {
+			return run, err
+		}
+		select {
+		case <-ctx.Done():
+			return run, errors.Join(ctx.Err(), fmt.Errorf("run %s is still %s", run.Name, run.State))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/auth"
+	"github.com/tallyman-dev/tallyman/internal/blob"
+	"github.com/tallyman-dev/tallyman/internal/catalog"
+	"github.com/tallyman-dev/tallyman/internal/config"
+	"github.com/tallyman-dev/tallyman/internal/executor"
+	"github.com/tallyman-dev/tallyman/internal/gateway"
+	"github.com/tallyman-dev/tallyman/internal/harness"
+	"github.com/tallyman-dev/tallyman/internal/history"
+	"github.com/tallyman-dev/tallyman/internal/local"
+	"github.com/tallyman-dev/tallyman/internal/rest"
+	"github.com/tallyman-dev/tallyman/internal/scheduler"
+	"github.com/tallyman-dev/tallyman/internal/service"
+	"github.com/tallyman-dev/tallyman/internal/store"
+	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
+	"github.com/tallyman-dev/tallyman/internal/telemetry"
+	"github.com/tallyman-dev/tallyman/internal/web"
+)
+
+// server is the one process that serves a data folder.
+type server struct {
+	cfg     config.Config
+	version string
+	log     *slog.Logger
+
+	lock    *os.File
+	closers []func() error
+	house   *house
+	auth    *auth.Auth
+	exec    *executor.Executor
+	sched   *scheduler.Scheduler
+	local   *local.Backend
+	http    *http.Server
+	sockets []net.Listener
+	listen  string // the TCP address, "" without one
+	ready   chan struct{}
+}
+
+// serverOptions say what kind of server is opened.
+type serverOptions struct {
+	cfg     config.Config
+	version string
+	listen  string   // TCP address, "" for the socket only
+	admit   bool     // start queued runs
+	agents  []string // where agents are looked for
+	log     *slog.Logger
+	env     environ
+}
+
+// openServer takes the data folder's lock, *heldError when somebody has it,
+// and puts the rooms together. Nothing runs until run is called.
+func openServer(ctx context.Context, o serverOptions) (s *server, err error) {
+	data := o.cfg.Data
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w; name another with --data", err)
+	}
+	if err := checkFS(data); err != nil {
+		return nil, err
+	}
+	s = &server{cfg: o.cfg, version: o.version, log: o.log, ready: make(chan struct{})}
+	if s.lock, err = lockData(data); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, s.lock.Close)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	st, err := s.openStores(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.house.blobs, err = blob.Open(filepath.Join(data, "blobs")); err != nil {
+		return nil, err
+	}
+	if s.auth, err = auth.Open(filepath.Join(data, "token")); err != nil {
+		return nil, err
+	}
+	s.join(o, st)
+	if err := s.listenAll(o); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openStores opens control and history, each a file of its own.
+func (s *server) openStores(ctx context.Context) (*store.Store, error) {
+	s.house = &house{log: s.log, attempts: filepath.Join(s.cfg.Data, "attempts")}
+	control, err := sqlite.Open(ctx, filepath.Join(s.cfg.Data, "control.db"))
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, control.Close)
+	if s.house.store, err = store.Open(ctx, control.Writer, control.Reader, store.SQLite); err != nil {
+		return nil, err
+	}
+	events, err := sqlite.Open(ctx, filepath.Join(s.cfg.Data, "history.db"))
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, events.Close)
+	if s.house.history, err = history.Open(ctx, events.Writer, events.Reader, history.SQLite); err != nil {
+		return nil, err
+	}
+	return s.house.store, nil
+}
+
+// join puts the rooms together.
+func (s *server) join(o serverOptions, st *store.Store) {
+	h := s.house
+	h.agents = catalog.New(o.agents, catalog.Builtin(harness.DemoSteps()), s.log)
+	s.local = local.New(local.Options{
+		Dir: h.attempts, Socket: socketPath(s.cfg.Data), Runner: runnerCommand(),
+		Lookup: o.env.lookup, Home: o.env.home(), UID: os.Getuid(), Log: s.log,
+	})
+	h.local = s.local
+	h.service = service.New(service.Options{
+		Store: st, Agents: h.agents, Backend: s.local, Blobs: h.blobs,
+		Checks: service.Checks{Validate: catalog.Validate, Steps: catalog.ScriptSteps, PromptLimit: harness.PromptLimit},
+		Timing: service.Timing{
+			Grace: o.cfg.Grace, ResultGrace: o.cfg.ResultGrace,
+			OrphanBudget: o.cfg.OrphanBudget, DrainBudget: o.cfg.DrainBudget,
+		},
+		NewID: func() string { return ulid.Make().String() },
+		Log:   s.log,
+	})
+	h.transcript = service.NewTranscript(h.service, h.history)
+	gw := gateway.New(h.service, h.history, h.blobs, int64(o.cfg.MaxArtifact), s.log)
+	d := driver{Service: h.service, store: st}
+	s.exec = executor.New(backend{s.local}, d, d, gw, h.history, executor.Patience{
+		Stop: o.cfg.Grace.D() + 20*time.Second, Lost: o.cfg.LostTimeout.D(),
+	}, s.log)
+	if o.admit {
+		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, local.Name, s.log)
+	}
+	mux := http.NewServeMux()
+	gw.Routes(mux)
+	rest.Routes(mux, h, s.info, s.auth, s.log)
+	telemetry.Routes(mux, telemetry.Sources{Counts: pages{h}.Counts, Load: queue{st}.Load, Ready: s.checkReady, Version: s.version})
+	mux.Handle("/", web.New(pages{h}, web.Options{Version: s.version, Log: s.log, Token: s.auth.CSRF, Check: s.auth.CheckCSRF}))
+	s.http = &http.Server{
+		Handler:           s.auth.Require(mux, "/healthz", "/readyz", "/runner/v1/", "/assets/"),
+		ConnContext:       connContext,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// runnerCommand is the lean runner where it lies beside this program, else
+// this program itself.
+func runnerCommand() []string {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	lean := filepath.Join(filepath.Dir(self), "tallyman-runner")
+	if info, err := os.Stat(lean); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		return []string{lean, "runner"}
+	}
+	return []string{self, "runner"}
+}
+
+func (s *server) listenAll(o serverOptions) error {
+	l, err := listenSocket(socketPath(s.cfg.Data))
+	if err != nil {
+		return err
+	}
+	s.sockets = append(s.sockets, l)
+	if o.listen == "" {
+		return nil
+	}
+	tcp, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; name another address with --listen", o.listen, err)
+	}
+	s.sockets = append(s.sockets, tcp)
+	s.listen = tcp.Addr().String()
+	return nil
+}
+
+func (s *server) info() rest.Info {
+	return rest.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, MaxRunning: s.cfg.MaxRunning, PID: os.Getpid()}
+}
+
+// checkReady reports why the server cannot do its work.
+func (s *server) checkReady(ctx context.Context) error {
+	_, err := s.house.store.Counts(ctx, tallyman.DefaultNamespace)
+	return err
+}
+
+// run serves until ctx ends or a part fails. Attempts go on.
+func (s *server) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	var parts sync.WaitGroup
+	start := func(name string, run func(context.Context) error) {
+		parts.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	start("local backend", s.local.Run)
+	start("executor", s.exec.Run)
+	if s.sched != nil {
+		start("scheduler", s.sched.Run)
+	}
+	start("sweeper", func(ctx context.Context) error {
+		return s.house.sweep(ctx, s.cfg.Retention.Age.D(), time.Hour)
+	})
+	for _, l := range s.sockets {
+		start("listener "+l.Addr().String(), func(context.Context) error {
+			if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	close(s.ready)
+	<-ctx.Done()
+	err := context.Cause(ctx)
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer done()
+	if e := s.http.Shutdown(ending); e != nil {
+		e = s.http.Close()
+		err = errors.Join(err, e)
+	}
+	parts.Wait()
+	return errors.Join(err, s.close())
+}
+
+// close gives everything back, the lock last.
+func (s *server) close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+// idle reports whether nothing is queued or at work.
+func (s *server) idle(ctx context.Context) (bool, error) {
+	queued, err := s.house.store.Queue(ctx, 1)
+	if err != nil || len(queued) > 0 {
+		return false, err
+	}
+	active, err := s.house.store.ActiveAttempts(ctx)
+	return len(active) == 0, err
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *command) stopCommand() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:               "stop RUN…",
+		Short:             "Stop runs, with everything they have started",
+		Example:           "  tallyman stop demo-8c4q2k7v1x",
+		Args:              args(1, -1, "one run or more"),
+		ValidArgsFunction: c.completeRuns,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.stop(cmd.Context(), given, wait)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the processes are gone")
+	c.outputFlag(cmd, "json", "name")
+	return cmd
+}
+
+func (c *command) stop(ctx context.Context, ids []string, wait bool) error {
+	s, err := c.connect(ctx, true)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		run, err := s.Stop(ctx, id)
+		if err != nil {
+			return err
+		}
+		if wait && !run.State.Terminal() {
+			if run, err = waitEnd(ctx, s, run.ID, 2*time.Minute); err != nil {
+				return err
+			}
+		}
+		switch c.output {
+		case "":
+			fmt.Fprintf(c.out, "%s %s\n", run.Name, run.State)
+		default:
+			if err := c.printRun(run); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/catalog"
+)
+
+// idleGrace is how long a server in the background waits with nothing to do.
+const idleGrace = 3 * time.Second
+
+func (c *command) upCommand() *cobra.Command {
+	var stopRuns, background bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Serve the API and the dashboard, and work the queue",
+		Long: `Serves the data folder until it is told to end: the API under /api/v1, the
+dashboard at /, metrics at /metrics, health at /healthz and /readyz. It prints a
+link that logs one browser in.
+
+TERM and Ctrl-C leave running agents at work; the next server takes them over.
+With --stop-runs they are stopped first.`,
+		Example: `  tallyman up
+  tallyman up --listen 127.0.0.1:8080 --max-running 4
+  tallyman up --stop-runs`,
+		Args: args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.up(cmd.Context(), stopRuns, background) },
+	}
+	cmd.Flags().Func("listen", "one address, host:port (default 127.0.0.1:7333)", func(v string) error { c.flags["listen"] = v; return nil })
+	cmd.Flags().Func("max-running", "most attempts at once (default 16)", func(v string) error { c.flags["max-running"] = v; return nil })
+	cmd.Flags().Func("log-format", "text or json", func(v string) error { c.flags["log-format"] = v; return nil })
+	cmd.Flags().BoolVar(&stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")
+	cmd.Flags().BoolVar(&background, "background", false, "socket only, and end when nothing is queued or running")
+	cobra.CheckErr(cmd.Flags().MarkHidden("background"))
+	return cmd
+}
+
+func (c *command) up(ctx context.Context, stopRuns, background bool) error {
+	cfg, _, err := c.config()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working folder: %w", err)
+	}
+	o := serverOptions{agents: catalog.Resolve(cwd, cfg.Agents, c.env.get), cfg: cfg, version: c.version, listen: cfg.Listen, admit: true, log: c.logger(cfg, slog.LevelInfo), env: c.env}
+	if background {
+		o.listen = ""
+	}
+	s, err := openServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	if !background {
+		fmt.Fprintf(c.out, "tallyman %s serves %s\n  dashboard  http://%s/login?code=%s  (works once, for 15 minutes)\n  API        http://%s/api/v1  (token in %s/token)\n",
+			c.version, cfg.Data, s.listen, s.auth.LoginCode(), s.listen, cfg.Data)
+	}
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(serving) }()
+	<-s.ready
+	if background {
+		go s.endWhenIdle(serving, cancel)
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	left := 0
+	if stopRuns {
+		err = s.stopRuns(context.WithoutCancel(ctx))
+	} else if active, aerr := s.house.store.ActiveAttempts(context.WithoutCancel(ctx)); aerr == nil {
+		left = len(active)
+	}
+	end()
+	err = errors.Join(err, <-ended)
+	if left > 0 {
+		fmt.Fprintf(c.errOut, "%d running agents go on without a server; the next one takes them over (to stop them: tallyman up --stop-runs, or tallyman stop RUN)\n", left)
+	}
+	return err
+}
+
+// endWhenIdle ends a server in the background that has had nothing to do for
+// a while.
+func (s *server) endWhenIdle(ctx context.Context, end func()) {
+	since := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		idle, err := s.idle(ctx)
+		if err != nil || !idle {
+			since = time.Now()
+		}
+		if time.Since(since) >= idleGrace {
+			end()
+			return
+		}
+	}
+}
+
+// stopRuns asks everything that is at work to end and waits for it.
+func (s *server) stopRuns(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace.D()+30*time.Second)
+	defer cancel()
+	for {
+		active, err := s.house.store.ActiveAttempts(ctx)
+		if err != nil {
+			return err
+		}
+		if len(active) == 0 {
+			return nil
+		}
+		for _, a := range active {
+			if a.Run.StopRequestedAt == nil && !a.Run.State.Terminal() {
+				if _, err := s.house.service.Stop(ctx, a.Run.ID, tallyman.ReasonStopped, "tallyman up --stop-runs"); err != nil {
+					return err
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d running agents did not end in time", len(active))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// settled waits a moment for what has ended to give its slot back, and
+// reports whether the server is idle then.
+func (s *server) settled(ctx context.Context) (bool, error) {
+	for until := time.Now().Add(time.Second); ; {
+		idle, err := s.idle(ctx)
+		if err != nil || idle {
+			return idle, err
+		}
+		active, err := s.house.store.ActiveAttempts(ctx)
+		if err != nil {
+			return false, err
+		}
+		ending := true
+		for _, a := range active {
+			ending = ending && a.Attempt.EndedAt != nil
+		}
+		if !ending || len(active) == 0 || time.Now().After(until) {
+			return len(active) > 0 && ending, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,155 @@
+// Package config knows how a server and a command line are set up: flags, over
+// the environment (TALLYMAN_…), over tallyman.yaml, over defaults. What is
+// wrong is told all at once, with its place and the way out.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/strictyaml"
+)
+
+// Config is everything that can be configured. Its tags are the keys of
+// tallyman.yaml. Paths are absolute once loaded.
+type Config struct {
+	Data           string            `json:"data"`            // the data folder
+	Server         string            `json:"server"`          // URL of a server to talk to; "": the data folder's own
+	TokenFile      string            `json:"token-file"`      // the token for Server; "": DATA/token on loopback
+	Agents         []string          `json:"agents"`          // files and folders, before the usual ones
+	Listen         string            `json:"listen"`          // HOST:PORT
+	MaxRunning     int               `json:"max-running"`     // attempts at once
+	LogLevel       string            `json:"log-level"`       // debug, info, warn or error
+	LogFormat      string            `json:"log-format"`      // text or json
+	Retention      Retention         `json:"retention"`       // of ended runs
+	Grace          tallyman.Duration `json:"grace"`           // from TERM to KILL
+	ResultGrace    tallyman.Duration `json:"result-grace"`    // from the result to the end of the process
+	OrphanBudget   tallyman.Duration `json:"orphan-budget"`   // of a runner without contact; 0: it never gives up
+	DrainBudget    tallyman.Duration `json:"drain-budget"`    // for delivering the rest after the end
+	StartTimeout   tallyman.Duration `json:"start-timeout"`   // from admission to agent.started
+	LostTimeout    tallyman.Duration `json:"lost-timeout"`    // of silence, until an attempt is RunnerLost
+	JournalReserve Bytes             `json:"journal-reserve"` // free space below which no new commands are taken
+	MaxArtifact    Bytes             `json:"max-artifact"`    // of one file
+	Prices         string            `json:"prices"`          // a price table over the embedded one; "": none
+
+	// File is the configuration file that was read, "" without one.
+	File string `json:"-"`
+}
+
+// Retention says how long ended runs are kept. Zero is without limit.
+type Retention struct {
+	Age  tallyman.Duration `json:"age"`
+	Size Bytes             `json:"size"` // of all events and artifacts
+}
+
+// Defaults returns the configuration that nobody has changed; Data is "",
+// since it depends on the environment.
+func Defaults() Config {
+	return Config{
+		Listen: "127.0.0.1:7333", MaxRunning: 16, LogLevel: "info", LogFormat: "text",
+		Retention: Retention{Age: tallyman.Duration(30 * 24 * time.Hour)},
+		Grace:     tallyman.Duration(10 * time.Second), ResultGrace: tallyman.Duration(10 * time.Second),
+		DrainBudget: tallyman.Duration(10 * time.Minute), StartTimeout: tallyman.Duration(time.Minute),
+		LostTimeout: tallyman.Duration(15 * time.Minute), JournalReserve: 64 << 20, MaxArtifact: 1 << 30,
+	}
+}
+
+var (
+	logLevels  = []string{"debug", "info", "warn", "error"}
+	logFormats = []string{"text", "json"}
+)
+
+// keyError is something wrong with the value of a key.
+type keyError struct{ key, message string }
+
+// Error writes KEY: message.
+func (e *keyError) Error() string { return e.key + ": " + e.message }
+
+// Validate returns everything that makes no sense, each beginning with its
+// key.
+func (c Config) Validate() error {
+	var errs []error
+	for _, e := range c.wrong() {
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) wrong() []*keyError {
+	var wrong []*keyError
+	note := func(key, format string, args ...any) {
+		wrong = append(wrong, &keyError{key, fmt.Sprintf(format, args...)})
+	}
+	if c.Data == "" {
+		note("data", "is not given, and neither HOME nor XDG_STATE_HOME says where state belongs; name a folder: --data DIR")
+	}
+	for key, path := range map[string]string{"data": c.Data, "token-file": c.TokenFile, "prices": c.Prices} {
+		if strings.HasPrefix(path, "~") || path != "" && !filepath.IsAbs(path) {
+			note(key, "%q is not an absolute path", path)
+		}
+	}
+	if message := wrongServer(c.Server); message != "" {
+		note("server", "%s", message)
+	}
+	if message := wrongListen(c.Listen); message != "" {
+		note("listen", "%s", message)
+	}
+	if c.MaxRunning < 1 {
+		note("max-running", "%d would never run anything; write 1 or more", c.MaxRunning)
+	}
+	for key, v := range map[string]struct {
+		value string
+		known []string
+	}{"log-level": {c.LogLevel, logLevels}, "log-format": {c.LogFormat, logFormats}} {
+		if !slices.Contains(v.known, v.value) {
+			note(key, "%q is none of %s%s", v.value, strings.Join(v.known, ", "), didYouMean(v.value, v.known))
+		}
+	}
+	for key, d := range map[string]tallyman.Duration{"start-timeout": c.StartTimeout, "lost-timeout": c.LostTimeout} {
+		if d == 0 {
+			note(key, "0 leaves no time at all; write a duration like 60s")
+		}
+	}
+	if c.MaxArtifact == 0 {
+		note("max-artifact", "0 would refuse every artifact; write a size like 1GiB")
+	}
+	slices.SortFunc(wrong, func(a, b *keyError) int { return strings.Compare(a.Error(), b.Error()) })
+	return wrong
+}
+
+func wrongServer(server string) string {
+	if server == "" {
+		return ""
+	}
+	u, err := url.Parse(server)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return "this is no URL of a server; write it like http://127.0.0.1:7333" // not itself: it may hold a password
+	case u.User != nil:
+		return "the URL holds a user or password; put the token in a file and name it with token-file"
+	}
+	return ""
+}
+
+func wrongListen(listen string) string {
+	_, port, err := net.SplitHostPort(listen)
+	if n, numErr := strconv.ParseUint(port, 10, 16); err == nil && numErr == nil && n <= 65535 {
+		return ""
+	}
+	return fmt.Sprintf("%q is no address; write it like 127.0.0.1:7333", listen)
+}
+
+func didYouMean(word string, known []string) string {
+	if near := strictyaml.Nearest(word, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
+}

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"text/tabwriter"
+)
+
+// Shown is a value as it is printed.
+type Shown struct {
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+// show returns the effective values by key, secrets masked.
+func (c Config) show(k Key, origins Origins) Shown {
+	text := k.get(c)
+	if k.Name == "server" {
+		text = masked(text)
+	}
+	return Shown{Value: text, From: cmp.Or(origins[k.Name], fromDefault)}
+}
+
+// masked hides what a URL says about who asks: a password, and what may be a
+// token behind the question mark.
+func masked(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "(no URL)"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "xxxxx"
+	}
+	return u.Redacted()
+}
+
+// Print writes a table of the values in force and where each comes from.
+func (c Config) Print(w io.Writer, origins Origins) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KEY\tVALUE\tFROM")
+	for _, k := range keys {
+		s := c.show(k, origins)
+		fmt.Fprintf(t, "%s\t%s\t%s\n", k.Name, cmp.Or(s.Value, "-"), s.From)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print the configuration: %w", err)
+	}
+	return nil
+}
+
+// PrintJSON writes the same as one object: by key the value and where it comes
+// from.
+func (c Config) PrintJSON(w io.Writer, origins Origins) error {
+	out := make(map[string]Shown, len(keys))
+	for _, k := range keys {
+		out[k.Name] = c.show(k, origins)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(out); err != nil {
+		return fmt.Errorf("print the configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+// Package executor drives attempts: it starts what is admitted, looks at what
+// runs, and settles what has ended. It is level-triggered: each pass looks at
+// every attempt whose slot is taken and makes right what is not.
+package executor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+const tick = 2 * time.Second
+
+// Observation is what a backend knows about an attempt.
+type Observation struct {
+	Running bool // its runner lives
+	Gone    bool // its processes are known to be gone; with neither it was never started
+	Process string
+
+	Final       *tallyman.Outcome
+	FinalCursor uint64
+	Journal     string
+	Last        uint64
+	JournalErr  string
+	Started     bool
+}
+
+// Backend runs attempts somewhere. Start, Stop and Remove are safe to repeat.
+type Backend interface {
+	// Start starts an attempt with its key. An error with a Reason is final.
+	Start(ctx context.Context, run tallyman.Run, a tallyman.Attempt, key string) error
+	// Kill ends everything of an attempt that did not end when asked.
+	Kill(ctx context.Context, ref tallyman.AttemptRef) error
+	// Observe looks at an attempt. When its runner is gone it makes sure that
+	// nothing of it is left before it says so.
+	Observe(ctx context.Context, ref tallyman.AttemptRef) (Observation, error)
+	// Leftover reads what the journal of a gone attempt holds after a cursor.
+	Leftover(ctx context.Context, ref tallyman.AttemptRef, after uint64, fn func(cursor uint64, line []byte) error) error
+	// Changed gets a notice when an attempt may have ended.
+	Changed() <-chan struct{}
+}
+
+// Active is an attempt whose slot is taken.
+type Active struct {
+	Run     tallyman.Run
+	Attempt tallyman.Attempt
+}
+
+// Service is what the executor changes and is woken by.
+type Service interface {
+	NewKey(ctx context.Context, ref tallyman.AttemptRef) (string, error)
+	End(ctx context.Context, ref tallyman.AttemptRef, s Settlement) error
+	Gone(ctx context.Context, ref tallyman.AttemptRef) error
+	Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error
+	Changed() (<-chan struct{}, func())
+}
+
+// Store is what the executor reads.
+type Store interface {
+	ActiveAttempts(ctx context.Context) ([]Active, error)
+}
+
+// Channel is what the executor needs of the gateway.
+type Channel interface {
+	Stop(ref tallyman.AttemptRef, o tallyman.StopOrder)
+	Contact(ref tallyman.AttemptRef) time.Time
+	Forget(ref tallyman.AttemptRef)
+}
+
+// History takes what a dead runner could not deliver.
+type History interface {
+	Next(ctx context.Context, journal string) (uint64, error)
+	Append(ctx context.Context, journal string, from uint64, lines [][]byte) (uint64, error)
+	Compact(ctx context.Context, journal string) error
+}
+
+// Patience is how long the executor waits for others.
+type Patience struct {
+	Stop time.Duration // for a runner to end after a stop was asked
+	Lost time.Duration // for contact while the backend says running
+}
+
+// Executor drives attempts on one backend.
+type Executor struct {
+	backend  Backend
+	store    Store
+	service  Service
+	channel  Channel
+	history  History
+	patience Patience
+	log      *slog.Logger
+
+	// seen is what this process has done about attempts; only passes touch it.
+	seen map[tallyman.AttemptRef]*memory
+}
+
+// memory is what needs to be done once about an attempt, and was.
+type memory struct{ known, stopTold, lostTold bool }
+
+// New makes an executor.
+func New(b Backend, st Store, sv Service, ch Channel, h History, p Patience, log *slog.Logger) *Executor {
+	return &Executor{
+		backend: b, store: st, service: sv, channel: ch, history: h, patience: p, log: log,
+		seen: map[tallyman.AttemptRef]*memory{},
+	}
+}
+
+// Run makes passes until ctx ends.
+func (x *Executor) Run(ctx context.Context) error {
+	changed, end := x.service.Changed()
+	defer end()
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		if err := x.pass(ctx); err != nil && ctx.Err() == nil {
+			x.log.ErrorContext(ctx, "driving attempts", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-x.backend.Changed():
+		case <-t.C:
+		}
+	}
+}
+
+// Settle makes one pass, for who wants to see the truth once.
+func (x *Executor) Settle(ctx context.Context) error { return x.pass(ctx) }
+
+// pass looks at every active attempt once. One that fails does not keep the
+// others from being looked at.
+func (x *Executor) pass(ctx context.Context) error {
+	active, err := x.store.ActiveAttempts(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range active {
+		if err := x.drive(ctx, a); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drive makes right what is not, for one attempt.
+func (x *Executor) drive(ctx context.Context, a Active) error {
+	ref := a.Attempt.Ref()
+	obs, err := x.backend.Observe(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if !obs.Running && !obs.Gone && a.Attempt.EndedAt == nil {
+		return x.start(ctx, a)
+	}
+	if a.Attempt.EndedAt == nil {
+		if obs.Running {
+			if err := x.attend(ctx, a); err != nil {
+				return err
+			}
+		}
+		if s, ok := Settle(factsOf(a, obs)); ok {
+			if obs.Gone {
+				if err := x.deliver(ctx, a, obs); err != nil {
+					return err
+				}
+			}
+			return x.service.End(ctx, ref, s)
+		}
+		return nil
+	}
+	return x.release(ctx, a, obs)
+}
+
+func factsOf(a Active, obs Observation) Facts {
+	f := Facts{
+		Final: a.Attempt.Final, FinalCursor: a.Attempt.FinalCursor,
+		Gone: obs.Gone, Last: obs.Last, JournalErr: obs.JournalErr, Process: obs.Process,
+		Started: a.Attempt.StartedAt != nil || obs.Started,
+	}
+	if f.Final == nil && obs.Final != nil {
+		f.Final, f.FinalCursor = obs.Final, obs.FinalCursor
+	}
+	if a.Run.StopRequestedAt != nil {
+		f.StopReason, f.StopAt, f.StopMessage = a.Run.StopReason, *a.Run.StopRequestedAt, a.Run.Message
+	}
+	return f
+}
+
+// start starts an attempt that the backend does not know.
+func (x *Executor) start(ctx context.Context, a Active) error {
+	ref := a.Attempt.Ref()
+	if a.Run.StopRequestedAt != nil {
+		return x.service.End(ctx, ref, Settlement{Reason: a.Run.StopReason, Message: a.Run.Message})
+	}
+	key, err := x.service.NewKey(ctx, ref)
+	if err != nil {
+		return err
+	}
+	err = x.backend.Start(ctx, a.Run, a.Attempt, key)
+	if err == nil {
+		x.memory(ref).known = true
+		return nil
+	}
+	var e *tallyman.Error
+	if errors.As(err, &e) && e.Reason.Valid() {
+		s, _ := Settle(Facts{StartErr: err.Error(), StartReason: e.Reason})
+		return x.service.End(ctx, ref, s)
+	}
+	return err
+}
+
+// attend looks after an attempt whose runner lives.
+func (x *Executor) attend(ctx context.Context, a Active) error {
+	ref := a.Attempt.Ref()
+	m := x.memory(ref)
+	if !m.known {
+		m.known = true
+		if err := x.service.Note(ctx, ref, "adopted", "a server found the runner at work and took it over"); err != nil {
+			return err
+		}
+	}
+	if at := a.Run.StopRequestedAt; at != nil {
+		if !m.stopTold {
+			m.stopTold = true
+			x.channel.Stop(ref, tallyman.StopOrder{Reason: a.Run.StopReason, Message: a.Run.Message})
+		}
+		if time.Since(*at) > x.patience.Stop && a.Attempt.Final == nil {
+			return x.backend.Kill(ctx, ref)
+		}
+		return nil
+	}
+	if a.Attempt.Final != nil {
+		return nil
+	}
+	contact := x.channel.Contact(ref)
+	silent := time.Since(contact)
+	if x.patience.Lost > 0 && silent > x.patience.Lost {
+		return x.backend.Kill(ctx, ref)
+	}
+	if silent < time.Minute {
+		m.lostTold = false
+	} else if !m.lostTold {
+		m.lostTold = true
+		return x.service.Note(ctx, ref, "contact lost", "the runner lives but has not been heard of since "+contact.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// release frees the slot of an ended attempt once its processes are gone.
+func (x *Executor) release(ctx context.Context, a Active, obs Observation) error {
+	ref := a.Attempt.Ref()
+	if obs.Running {
+		// It has said its last word and drains; one that was ended otherwise
+		// has nothing more to do.
+		since := time.Since(*a.Attempt.EndedAt)
+		if a.Attempt.Final == nil && since > x.patience.Stop {
+			return x.backend.Kill(ctx, ref)
+		}
+		return nil
+	}
+	if err := x.deliver(ctx, a, obs); err != nil {
+		return err
+	}
+	if err := x.service.Gone(ctx, ref); err != nil {
+		return err
+	}
+	delete(x.seen, ref)
+	x.channel.Forget(ref)
+	journal := a.Attempt.Journal
+	if journal == "" {
+		return nil
+	}
+	return x.history.Compact(ctx, journal)
+}
+
+const deliverBatch = 1 << 20
+
+// deliver brings to History what the journal of a gone runner holds and the
+// runner could not deliver.
+func (x *Executor) deliver(ctx context.Context, a Active, obs Observation) error {
+	if obs.Last == 0 || a.Attempt.Journal != obs.Journal {
+		return nil // nothing, or not what this attempt is bound to
+	}
+	next, err := x.history.Next(ctx, obs.Journal)
+	if err != nil {
+		return err
+	}
+	if next > obs.Last {
+		return nil
+	}
+	var lines [][]byte
+	size := 0
+	flush := func() error {
+		if len(lines) == 0 {
+			return nil
+		}
+		n, err := x.history.Append(ctx, obs.Journal, next, lines)
+		next, lines, size = n, nil, 0
+		return err
+	}
+	err = x.backend.Leftover(ctx, a.Attempt.Ref(), next-1, func(_ uint64, line []byte) error {
+		lines = append(lines, append([]byte(nil), line...))
+		if size += len(line); size >= deliverBatch {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// memory returns what is remembered of an attempt.
+func (x *Executor) memory(ref tallyman.AttemptRef) *memory {
+	m := x.seen[ref]
+	if m == nil {
+		m = &memory{}
+		x.seen[ref] = m
+	}
+	return m
+}

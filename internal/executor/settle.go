@@ -1,0 +1,82 @@
+package executor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// Facts are what is known about an attempt whose processes may have ended.
+type Facts struct {
+	StopReason  tallyman.Reason // our recorded intent, "" without one
+	StopAt      time.Time
+	StopMessage string
+
+	Final       *tallyman.Outcome // the runner's last event, nil when there is none
+	FinalCursor uint64
+
+	Gone        bool   // its processes are known to be gone
+	Last        uint64 // the last good cursor of its journal
+	JournalErr  string // why the journal is not whole, "" when it is
+	StartErr    string // why the backend could not start it
+	StartReason tallyman.Reason
+	Process     string // how the runner's process ended: "signal: killed"
+	Started     bool   // the agent had started
+}
+
+// Settlement is the verdict about the end of an attempt.
+type Settlement struct {
+	Reason      tallyman.Reason
+	Message     string
+	Outcome     tallyman.Outcome
+	FinalCursor uint64
+	Started     bool
+}
+
+// Settle decides how an attempt ended; ok is false while it has not. The
+// order is: our intent, if it came before the end; the runner's final event;
+// what the backend knows; RunnerLost. Unknown is never success.
+func Settle(f Facts) (s Settlement, ok bool) {
+	s.FinalCursor, s.Started = f.FinalCursor, f.Started
+	if f.Final != nil {
+		s.Outcome = *f.Final
+		s.Started = s.Started || f.Final.Started
+	}
+	switch {
+	case f.StartErr != "":
+		s.Reason, s.Message = f.StartReason, f.StartErr
+		if f.StopReason != "" {
+			s.Reason, s.Message = f.StopReason, f.StopMessage
+		}
+		return s, true
+
+	case f.Final != nil && f.Final.Reason.Valid():
+		// The runner knows whether a stop came before the end; it says so itself.
+		s.Reason, s.Message = f.Final.Reason, f.Final.Message
+		return s, true
+
+	case !f.Gone:
+		return s, false
+
+	case f.StopReason != "":
+		s.Reason, s.Message = f.StopReason, f.StopMessage
+
+	case f.Final != nil && f.Final.Interrupted:
+		s.Reason, s.Message = tallyman.RunnerLost, "the runner was ended from outside while the agent was at work"
+
+	case f.JournalErr != "":
+		s.Reason, s.Message = tallyman.RunnerLost, "the runner is gone and its journal is damaged: "+f.JournalErr
+
+	default:
+		s.Reason, s.Message = tallyman.RunnerLost, "the runner is gone and left no outcome"
+	}
+	if s.Reason == tallyman.RunnerLost && f.Process != "" {
+		s.Message += fmt.Sprintf(" (%s)", f.Process)
+	}
+	if s.FinalCursor == 0 {
+		s.FinalCursor = f.Last
+	}
+	s.Outcome.Reason = s.Reason
+	return s, true
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// pooled is how large a buffer may be to be kept for the next call.
+const pooled = 8 << 20
+
+// events takes NDJSON into History, from the cursor that the caller names.
+// They are fenced by journal, contiguity and bytes, not by epoch: an attempt
+// that has ended still delivers what its journal holds.
+func (g *Gateway) events(c call) error {
+	from, err := strconv.ParseUint(c.r.URL.Query().Get("from"), 10, 64)
+	if err != nil || from == 0 {
+		return tallyman.Errorf(tallyman.Invalid, "from %q is not a cursor; the first is 1", c.r.URL.Query().Get("from"))
+	}
+	attempt, err := g.control.CheckKey(c.r.Context(), c.ref, c.key)
+	if err != nil {
+		return err
+	}
+	if attempt.Journal == "" {
+		return tallyman.Errorf(tallyman.Conflict, "attempt %s has no journal yet: say hello first", c.ref)
+	}
+	body, ok := bodies.Get().(*bytes.Buffer)
+	if !ok {
+		body = new(bytes.Buffer)
+	}
+	body.Reset()
+	defer func() {
+		if body.Cap() <= pooled {
+			bodies.Put(body)
+		}
+	}()
+	if err := readBody(c, maxEvents, body); err != nil {
+		return err
+	}
+	lines, err := g.split(attempt.Journal, body.Bytes())
+	if err != nil {
+		return err
+	}
+	g.conns.touch(c.ref, 0)
+	next, err := g.history.Append(c.r.Context(), attempt.Journal, from, lines)
+	var gap *tallyman.GapError
+	if errors.As(err, &gap) {
+		writeJSON(c.w, http.StatusConflict, tallyman.EventsExpected{Expected: gap.Expected})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(c.w, http.StatusOK, tallyman.EventsAnswer{Next: next})
+	return nil
+}
+
+// split cuts a body into the events to store, and hands what is provisional
+// to whoever watches.
+func (g *Gateway) split(journal string, body []byte) ([][]byte, error) {
+	lines := make([][]byte, 0, bytes.Count(body, []byte{'\n'}))
+	for len(body) > 0 {
+		line, rest, ok := bytes.Cut(body, []byte{'\n'})
+		if !ok {
+			return nil, tallyman.Errorf(tallyman.Invalid, "the last event of the body is cut: every line ends with a newline")
+		}
+		body = rest
+		switch {
+		case bytes.HasPrefix(line, []byte(tallyman.Provisional)):
+			g.history.Provisional(journal, bytes.Clone(line))
+		case len(line) < 2 || line[0] != '{' || line[len(line)-1] != '}':
+			return nil, tallyman.Errorf(tallyman.Invalid, "event %d of the body is not a JSON object", len(lines)+1)
+		default:
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}

@@ -1,0 +1,218 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// BuiltIn is the origin of the agents that come with tallyman.
+const BuiltIn = "built-in"
+
+// inherited are the variables of the server that every harness gets.
+var inherited = []string{
+	"PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "TERM",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE",
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Preflight refuses a spec that cannot run here: a variable or file that is
+// declared and not optional is missing, or the harness's program is.
+func (b *Backend) Preflight(ctx context.Context, origin string, spec tallyman.AgentSpec) error {
+	var errs []error
+	if _, err := b.declared(spec); err != nil {
+		errs = append(errs, err)
+	}
+	if err := b.findProgram(spec); err != nil {
+		errs = append(errs, err)
+	}
+	if spec.Harness == "claude" && b.o.UID == 0 && !b.sandboxed(spec) && len(spec.Settings["permissionMode"]) == 0 {
+		errs = append(errs, errors.New("claude refuses to run as root with --dangerously-skip-permissions; "+
+			"in a sandbox of your own set IS_SANDBOX=1 (env in the agent's spec, or --env IS_SANDBOX=1), or set settings.permissionMode"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err}
+	}
+	return nil
+}
+
+func (b *Backend) sandboxed(spec tallyman.AgentSpec) bool {
+	env, err := b.declared(spec)
+	return err == nil && slices.ContainsFunc(env, func(v tallyman.EnvVar) bool { return v.Name == "IS_SANDBOX" && v.Value == "1" })
+}
+
+// findProgram looks for the program that a harness needs, where that can be
+// known before the workspace exists.
+func (b *Backend) findProgram(spec tallyman.AgentSpec) error {
+	program := ""
+	switch {
+	case len(spec.Command) > 0:
+		program = spec.Command[0]
+	case spec.Harness == "claude":
+		program = "claude"
+	default:
+		return nil
+	}
+	if strings.Contains(program, "/") {
+		dir := spec.Workspace.Path
+		if !filepath.IsAbs(program) {
+			if !filepath.IsAbs(dir) {
+				return nil // a fresh workspace may bring it
+			}
+			program = filepath.Join(dir, program)
+		}
+		if _, err := os.Stat(program); err != nil {
+			return fmt.Errorf("the program of harness %s: %w", spec.Harness, err)
+		}
+		return nil
+	}
+	path := b.path(spec)
+	for _, dir := range filepath.SplitList(path) {
+		if dir == "" {
+			continue
+		}
+		if _, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("harness %s: the program %q is in no folder of the server's PATH (%s)", spec.Harness, program, path)
+}
+
+func (b *Backend) path(spec tallyman.AgentSpec) string {
+	for _, v := range slices.Backward(spec.Env) {
+		if v.Name == "PATH" {
+			return v.Value
+		}
+	}
+	if p, ok := b.o.Lookup("PATH"); ok {
+		return p
+	}
+	return defaultPath
+}
+
+// declared is what the spec itself puts into the environment.
+func (b *Backend) declared(spec tallyman.AgentSpec) ([]tallyman.EnvVar, error) {
+	var env []tallyman.EnvVar
+	var errs []error
+	for _, src := range spec.EnvFrom {
+		secret := src.Mask == nil || *src.Mask
+		switch {
+		case len(src.Host) > 0:
+			for _, name := range src.Host {
+				value, ok := b.o.Lookup(name)
+				if ok {
+					env = append(env, tallyman.EnvVar{Name: name, Value: value, Mask: &secret})
+				} else if !src.Optional {
+					errs = append(errs, fmt.Errorf("envFrom.host: %s is not set in the environment of the server's process", name))
+				}
+			}
+		case src.File != "":
+			vars, err := readEnvFile(src.File, secret)
+			if err != nil && !(src.Optional && errors.Is(err, fs.ErrNotExist)) {
+				errs = append(errs, fmt.Errorf("envFrom.file: %w", err))
+			}
+			env = append(env, vars...)
+		case src.SecretRef != nil && !src.Optional:
+			errs = append(errs, fmt.Errorf("envFrom.secretRef: %s is a Kubernetes Secret; on one machine use host or file", src.SecretRef.Name))
+		}
+	}
+	return append(env, spec.Env...), errors.Join(errs...)
+}
+
+// readEnvFile reads KEY=VALUE lines. Empty lines and # comments are passed
+// over, `export ` and quotes around a value are taken off.
+func readEnvFile(path string, secret bool) ([]tallyman.EnvVar, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var env []tallyman.EnvVar
+	for i, line := range strings.Split(string(b), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		if !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return nil, fmt.Errorf("%s:%d: not a KEY=VALUE line", path, i+1) // never the line itself: it may be a secret
+		}
+		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+			value = value[1 : n-1]
+		}
+		env = append(env, tallyman.EnvVar{Name: name, Value: value, Mask: &secret})
+	}
+	return env, nil
+}
+
+// loginKeys are the variables that log a harness in; without any of them a
+// built-in agent uses the login in the user's HOME.
+var loginKeys = map[string][]string{
+	"claude": {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"},
+}
+
+// Spec completes what a runner is told: folders, environment and notes.
+func (b *Backend) Spec(ctx context.Context, origin string, spec tallyman.RunnerSpec) (tallyman.RunnerSpec, error) {
+	dir := b.Dir(tallyman.AttemptRef{RunID: spec.RunID, Number: spec.Attempt})
+	work := spec.Agent.Workspace
+	switch {
+	case filepath.IsAbs(work.Path):
+		spec.WorkDir = work.Path
+	case work.Keep:
+		spec.WorkDir = filepath.Join(b.o.Dir, spec.RunID+"-work")
+	default:
+		spec.WorkDir = filepath.Join(dir, "work")
+	}
+	env, err := b.declared(spec.Agent)
+	if err != nil {
+		return spec, &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err}
+	}
+	spec.Home = filepath.Join(dir, "home")
+	if keys := loginKeys[spec.Agent.Harness]; origin == BuiltIn && b.o.Home != "" {
+		given := slices.IndexFunc(env, func(v tallyman.EnvVar) bool { return slices.Contains(keys, v.Name) && v.Value != "" })
+		switch {
+		case given >= 0:
+			spec.Notes = append(spec.Notes, fmt.Sprintf("%s is logged in by %s", spec.Agent.Harness, env[given].Name))
+		case len(keys) > 0:
+			spec.Home = b.o.Home
+			spec.Notes = append(spec.Notes, fmt.Sprintf("no key variable is set: %s uses the login in %s", spec.Agent.Harness, b.o.Home))
+		default:
+			spec.Home = b.o.Home
+		}
+	}
+	var all []tallyman.EnvVar
+	for _, name := range inherited {
+		if value, ok := b.o.Lookup(name); ok {
+			all = append(all, tallyman.EnvVar{Name: name, Value: value})
+		}
+	}
+	if _, ok := b.o.Lookup("PATH"); !ok {
+		all = append(all, tallyman.EnvVar{Name: "PATH", Value: defaultPath})
+	}
+	all = append(all, tallyman.EnvVar{Name: "HOME", Value: spec.Home}, tallyman.EnvVar{Name: "TMPDIR", Value: filepath.Join(dir, "tmp")})
+	spec.Env = lastWins(append(all, env...))
+	return spec, nil
+}
+
+// lastWins keeps the last of each name, in the order of their last places.
+func lastWins(env []tallyman.EnvVar) []tallyman.EnvVar {
+	seen := map[string]bool{}
+	var kept []tallyman.EnvVar
+	for _, v := range slices.Backward(env) {
+		if !seen[v.Name] {
+			seen[v.Name] = true
+			kept = append(kept, v)
+		}
+	}
+	slices.Reverse(kept)
+	return kept
+}

@@ -1,0 +1,240 @@
+// Package rest is the HTTP API: OpenAPI 3.1 from the Go types, problems as
+// RFC 9457 has them, pages by cursor, and streams of events.
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/auth"
+)
+
+// Source is what the API shows and changes.
+type Source interface {
+	Runs(ctx context.Context, f Filter) (items []tallyman.Run, next string, err error)
+	Run(ctx context.Context, id string) (tallyman.Run, error)
+	Attempts(ctx context.Context, runID string) ([]tallyman.Attempt, error)
+	Timeline(ctx context.Context, runID string) ([]tallyman.TimelineEntry, error)
+	Artifacts(ctx context.Context, runID string) ([]tallyman.Artifact, error)
+	OpenArtifact(ctx context.Context, runID, name string) (io.ReadSeekCloser, tallyman.Artifact, error)
+	OpenPrompt(ctx context.Context, runID string) (io.ReadCloser, int64, error)
+	Agents(ctx context.Context) ([]tallyman.Agent, error)
+
+	Submit(ctx context.Context, r tallyman.Request) (run tallyman.Run, created bool, err error)
+	Stop(ctx context.Context, id, by string) (tallyman.Run, error)
+	Rerun(ctx context.Context, id string, set map[string]string, source tallyman.Source) (tallyman.Run, error)
+	Delete(ctx context.Context, id string) error
+	Prune(ctx context.Context, p PruneRequest) (PruneResult, error)
+
+	Events(ctx context.Context, runID string, after tallyman.EventID, fn func(id tallyman.EventID, line []byte, delta bool) error) error
+	Follow(ctx context.Context, runID string, after tallyman.EventID, fn func(id tallyman.EventID, line []byte, delta bool) error) error
+	Watch(ctx context.Context) <-chan struct{}
+}
+
+// Filter narrows a list of runs.
+type Filter struct {
+	Namespace string
+	States    []tallyman.State
+	Agent     string
+	Labels    map[string]string
+	Text      string
+	Limit     int
+	After     string
+}
+
+// PruneRequest says what to remove: runs that ended longer ago than Age, and
+// their events and artifacts.
+type PruneRequest struct {
+	Age    tallyman.Duration `json:"age"`
+	DryRun bool              `json:"dry_run,omitempty"`
+}
+
+// PruneResult says what was removed.
+type PruneResult struct {
+	Runs  int   `json:"runs"`
+	Blobs int   `json:"blobs"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Info describes the server.
+type Info struct {
+	Version    string `json:"version"`
+	Data       string `json:"data"`
+	Listen     string `json:"listen"`
+	MaxRunning int    `json:"max_running"`
+	PID        int    `json:"pid"`
+}
+
+// maxBody bounds a submit: a prompt of 64 MiB, escaped at its worst.
+const maxBody = 400 << 20
+
+type api struct {
+	src  Source
+	info func() Info
+	auth *auth.Auth
+	log  *slog.Logger
+}
+
+// Routes adds the API to a mux, under /api/v1, and its description.
+func Routes(mux *http.ServeMux, src Source, info func() Info, a *auth.Auth, log *slog.Logger) {
+	config := huma.DefaultConfig("tallyman", info().Version)
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/openapi", "", ""
+	config.CreateHooks = nil // no $schema in answers
+	config.Info.Description = "Runs AI agents' work and tells the truth about it."
+	registry := config.Components.Schemas
+	registry.RegisterTypeAlias(reflect.TypeFor[tallyman.Duration](), reflect.TypeFor[string]())
+	registry.RegisterTypeAlias(reflect.TypeFor[tallyman.Workspace](), reflect.TypeFor[any]())
+	registry.RegisterTypeAlias(reflect.TypeFor[json.RawMessage](), reflect.TypeFor[any]())
+	h := &api{src: src, info: info, auth: a, log: log}
+	huma.NewError = problem
+	humaAPI := humago.New(mux, config)
+	h.runs(humaAPI)
+	h.changes(humaAPI)
+	h.streams(humaAPI)
+	h.files(humaAPI)
+	h.server(humaAPI)
+}
+
+// problem makes huma's own errors ours: a body or parameter that does not fit
+// is a bad request.
+func problem(status int, msg string, errs ...error) huma.StatusError {
+	if status == http.StatusUnprocessableEntity {
+		status = http.StatusBadRequest
+	}
+	p := &huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: msg}
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if d, ok := err.(huma.ErrorDetailer); ok {
+			p.Errors = append(p.Errors, d.ErrorDetail())
+		} else {
+			p.Errors = append(p.Errors, &huma.ErrorDetail{Message: err.Error()})
+		}
+	}
+	return p
+}
+
+// Problem is an error as the API tells it.
+type Problem struct {
+	huma.ErrorModel
+	Code   tallyman.Code   `json:"code"`
+	Reason tallyman.Reason `json:"reason,omitempty"`
+}
+
+var statuses = map[tallyman.Code]int{
+	tallyman.Invalid: http.StatusBadRequest, tallyman.NotFound: http.StatusNotFound,
+	tallyman.Conflict: http.StatusConflict, tallyman.Unauthorized: http.StatusForbidden,
+	tallyman.TooLarge: http.StatusRequestEntityTooLarge, tallyman.Unavailable: http.StatusServiceUnavailable,
+	tallyman.Stale: http.StatusGone, tallyman.Unsupported: http.StatusBadRequest,
+}
+
+// refuse turns an error of ours into a problem. What has no code is logged
+// whole and told flat.
+func (a *api) refuse(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	code := tallyman.CodeOf(err)
+	status, known := statuses[code]
+	text := err.Error()
+	if !known {
+		if ctx.Err() == nil {
+			a.log.ErrorContext(ctx, "API", "err", err)
+		}
+		status, text = http.StatusInternalServerError, "internal error; the server's log has it"
+	}
+	p := &Problem{Code: code}
+	p.Status, p.Title, p.Detail = status, http.StatusText(status), text
+	var e *tallyman.Error
+	if errors.As(err, &e) {
+		p.Reason = e.Reason
+	}
+	return p
+}
+
+// decode reads a JSON body strictly.
+func decode(body []byte, v any) error {
+	d := json.NewDecoder(bytesReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return explain(body, v, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return tallyman.Errorf(tallyman.Invalid, "the body goes on after its JSON object")
+	}
+	return nil
+}
+
+func (a *api) server(h huma.API) {
+	type out struct{ Body Info }
+	huma.Register(h, huma.Operation{
+		OperationID: "get-info", Method: http.MethodGet, Path: "/api/v1/info", Tags: []string{"server"},
+		Summary: "The server: version, data folder, caps",
+	}, func(ctx context.Context, _ *struct{}) (*out, error) { return &out{a.info()}, nil })
+
+	type link struct {
+		Body struct {
+			URL string `json:"url" doc:"opens the dashboard, once, within 15 minutes"`
+		}
+	}
+	huma.Register(h, huma.Operation{
+		OperationID: "create-login-link", Method: http.MethodPost, Path: "/api/v1/login-link", Tags: []string{"server"},
+		Summary: "A link that logs one browser in, once",
+	}, func(ctx context.Context, _ *struct{}) (*link, error) {
+		listen := a.info().Listen
+		if listen == "" {
+			return nil, a.refuse(ctx, tallyman.Errorf(tallyman.Unsupported, "this server has no dashboard: it listens on its socket only; start tallyman up"))
+		}
+		l := &link{}
+		l.Body.URL = fmt.Sprintf("http://%s/login?code=%s", listen, a.auth.LoginCode())
+		return l, nil
+	})
+
+	type agents struct {
+		Body struct {
+			Items []tallyman.Agent `json:"items"`
+		}
+	}
+	huma.Register(h, huma.Operation{
+		OperationID: "list-agents", Method: http.MethodGet, Path: "/api/v1/agents", Tags: []string{"agents"},
+		Summary: "The agents that the server knows",
+	}, func(ctx context.Context, _ *struct{}) (*agents, error) {
+		items, err := a.src.Agents(ctx)
+		o := &agents{}
+		o.Body.Items = items
+		return o, a.refuse(ctx, err)
+	})
+
+	type prune struct{ Body PruneResult }
+	huma.Register(h, huma.Operation{
+		OperationID: "prune", Method: http.MethodPost, Path: "/api/v1/prune", Tags: []string{"server"},
+		Summary: "Remove ended runs that are older than an age", RequestBody: bodyOf[PruneRequest](h),
+	}, func(ctx context.Context, in *rawBody) (*prune, error) {
+		var p PruneRequest
+		if err := decode(in.RawBody, &p); err != nil {
+			return nil, a.refuse(ctx, err)
+		}
+		r, err := a.src.Prune(ctx, p)
+		return &prune{r}, a.refuse(ctx, err)
+	})
+}
+
+// rawBody is a body that we decode ourselves, strictly.
+type rawBody struct{ RawBody []byte }
+
+// bodyOf describes a JSON body of type T.
+func bodyOf[T any](h huma.API) *huma.RequestBody {
+	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+}

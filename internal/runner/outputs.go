@@ -1,0 +1,205 @@
+package runner
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// maxOutputs is how many files the patterns of a run may match.
+const maxOutputs = 1000
+
+// findOutputs returns the files below root that a pattern matches and that
+// are not older than since. ** crosses folders; links are not followed.
+func findOutputs(root *os.Root, pattern string, since time.Time) ([]string, error) {
+	var found []string
+	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if d != nil && d.IsDir() {
+				return fs.SkipDir // what cannot be read was not left for us
+			}
+			return nil
+		}
+		if d.IsDir() {
+			if name == ".git" || name != "." && !couldHold(pattern, name) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() || !matches(pattern, name) {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil || info.ModTime().Before(since) {
+			return nil
+		}
+		if found = append(found, name); len(found) > maxOutputs {
+			return fmt.Errorf("pattern %q matches more than %d files", pattern, maxOutputs)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// matches reports whether a pattern matches a slash-separated name.
+func matches(pattern, name string) bool {
+	return matchParts(strings.Split(path.Clean(pattern), "/"), strings.Split(name, "/"), false)
+}
+
+// couldHold reports whether the folder may hold a match.
+func couldHold(pattern, dir string) bool {
+	return matchParts(strings.Split(path.Clean(pattern), "/"), strings.Split(dir, "/"), true)
+}
+
+func matchParts(pattern, name []string, prefix bool) bool {
+	for i, p := range pattern {
+		if p == "**" {
+			if prefix {
+				return true
+			}
+			for skip := i; skip <= len(name); skip++ {
+				if matchParts(pattern[i+1:], name[skip:], false) {
+					return true
+				}
+			}
+			return false
+		}
+		if i == len(name) {
+			return prefix
+		}
+		if ok, err := path.Match(p, name[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return len(pattern) == len(name)
+}
+
+// outputs uploads what the run left and judges it. The verdict is nil when
+// every declared output is there and valid.
+func (r *run) outputs(ctx context.Context, since time.Time) (verdict *order) {
+	declared := r.spec.Agent.Outputs
+	if len(declared) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(r.spec.WorkDir)
+	if err != nil {
+		return &order{tallyman.NoOutput, fmt.Sprintf("the workspace cannot be read: %v", err)}
+	}
+	defer root.Close()
+	var sent []string
+	for _, out := range declared {
+		names, err := findOutputs(root, out.Path, since)
+		if err != nil {
+			verdict = firstOrder(verdict, &order{tallyman.OutputTooLarge, err.Error()})
+			continue
+		}
+		if len(names) == 0 && out.IsRequired() {
+			verdict = firstOrder(verdict, &order{tallyman.NoOutput, fmt.Sprintf("no file newer than the attempt matches the required output %q", out.Path)})
+		}
+		for _, name := range names {
+			if len(out.Schema) > 0 {
+				if err := checkSchema(root, name, out.Schema); err != nil {
+					verdict = firstOrder(verdict, &order{tallyman.OutputInvalid, fmt.Sprintf("output %s: %v", name, err)})
+				}
+			}
+			if slices.Contains(sent, name) {
+				continue
+			}
+			sent = append(sent, name)
+			if v := r.upload(ctx, root, name); v != nil {
+				verdict = firstOrder(verdict, v)
+			}
+		}
+	}
+	return verdict
+}
+
+func firstOrder(a, b *order) *order {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// upload sends one file, going on where an interrupted try left off.
+func (r *run) upload(ctx context.Context, root *os.Root, name string) *order {
+	f, err := root.Open(name)
+	if err != nil {
+		return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s cannot be read: %v", name, err)}
+	}
+	defer f.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
+	if err != nil {
+		return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s cannot be read: %v", name, err)}
+	}
+	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	wait := 50 * time.Millisecond
+	for {
+		err := r.send(ctx, f, name, digest, size)
+		switch code := tallyman.CodeOf(err); {
+		case err == nil:
+			r.rec.event(tallyman.Event{Type: tallyman.EventArtifact, Name: name, Data: data(map[string]any{"size": size, "digest": digest})})
+			return nil
+		case code == tallyman.TooLarge:
+			return &order{tallyman.OutputTooLarge, fmt.Sprintf("output %s: %v", name, err)}
+		case code != tallyman.Unavailable || ctx.Err() != nil:
+			return &order{tallyman.BackendError, fmt.Sprintf("output %s could not be kept: %v", name, err)}
+		}
+		select {
+		case <-ctx.Done():
+			return &order{tallyman.BackendError, fmt.Sprintf("output %s could not be kept: %v", name, err)}
+		case <-time.After(wait):
+			wait = min(2*wait, 5*time.Second)
+		}
+	}
+}
+
+func (r *run) send(ctx context.Context, f *os.File, name, digest string, size int64) error {
+	where := "artifacts/" + url.PathEscape(name) + "?digest=" + url.QueryEscape(digest) + "&size=" + strconv.FormatInt(size, 10)
+	head, err := r.up.request(ctx, http.MethodHead, where, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := r.up.http.Do(head)
+	if err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "ask for the offset: %w", err)
+	}
+	resp.Body.Close()
+	var offset int64
+	if resp.StatusCode == http.StatusOK {
+		if offset, err = strconv.ParseInt(resp.Header.Get("Upload-Offset"), 10, 64); err != nil {
+			offset = 0
+		}
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return fmt.Errorf("go to byte %d: %w", offset, err)
+	}
+	put, err := r.up.request(ctx, http.MethodPut, where+"&offset="+strconv.FormatInt(offset, 10), io.NopCloser(f))
+	if err != nil {
+		return err
+	}
+	put.ContentLength = size - offset
+	if put.ContentLength == 0 {
+		put.Body = http.NoBody
+	}
+	resp, err = r.up.http.Do(put)
+	if err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "upload: %w", err)
+	}
+	return errors.Join(statusError(resp), resp.Body.Close())
+}

@@ -1,0 +1,175 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/journal"
+)
+
+// pushFacts brings facts to control, and a heartbeat when there are none.
+func (u *uplink) pushFacts(ctx context.Context) error {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		if err := u.report(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-u.wake:
+		case <-beat.C:
+		}
+	}
+}
+
+// report sends the facts whose cursors are durable, and forgets those that
+// control has taken.
+func (u *uplink) report(ctx context.Context) error {
+	u.mu.Lock()
+	facts := append([]tallyman.Fact(nil), u.facts...)
+	u.inFlight = len(facts)
+	u.mu.Unlock()
+	if n := len(facts); n > 0 {
+		if err := u.journal.Wait(ctx, facts[n-1].Cursor); err != nil {
+			return fmt.Errorf("wait for the journal: %w", err)
+		}
+	}
+	body, err := json.Marshal(tallyman.ControlReport{Facts: facts, LastCursor: u.journal.Durable()})
+	if err != nil {
+		return fmt.Errorf("encode facts: %w", err)
+	}
+	var answer tallyman.ControlAnswer
+	if err := u.call(ctx, http.MethodPost, "control?epoch="+u.epochText(), bytes.NewReader(body), &answer); err != nil {
+		return err
+	}
+	if answer.Stop != nil {
+		u.order(*answer.Stop)
+	}
+	u.mu.Lock()
+	u.control = answer.ControlCursor
+	u.facts, u.inFlight = u.facts[len(facts):], 0
+	u.mu.Unlock()
+	poke(u.moved)
+	return nil
+}
+
+// pushEvents brings events to History in the journal's order, and deltas to
+// whoever watches.
+func (u *uplink) pushEvents(ctx context.Context) error {
+	r, _, err := journal.Open(u.dir)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	u.mu.Lock()
+	sent := u.sent
+	u.mu.Unlock()
+	if err := r.Seek(sent); err != nil {
+		return err
+	}
+	var body []byte
+	for {
+		changed := u.journal.Changed()
+		if u.journal.Durable() == sent && len(u.delta) == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			case <-u.delta:
+				poke(u.delta)
+			}
+			continue
+		}
+		select {
+		case <-u.delta:
+		default:
+		}
+		body = u.takeDeltas(body[:0])
+		from := sent + 1
+		last, b, err := u.gather(r, sent, body)
+		if err != nil {
+			return err
+		}
+		body = b
+		next, err := u.sendEvents(ctx, from, body)
+		var g gap
+		switch {
+		case errors.As(err, &g):
+			next = g.expected
+		case err != nil:
+			return err
+		}
+		if next != last+1 {
+			if next > u.journal.Durable()+1 {
+				return tallyman.Errorf(tallyman.Conflict, "history has %d events of a journal with %d", next-1, u.journal.Durable())
+			}
+			if err := r.Seek(next - 1); err != nil {
+				return err
+			}
+		}
+		sent = next - 1
+		u.mu.Lock()
+		u.sent = sent
+		u.mu.Unlock()
+		poke(u.moved)
+	}
+}
+
+func (u *uplink) takeDeltas(body []byte) []byte {
+	u.mu.Lock()
+	deltas := u.deltas
+	u.deltas, u.deltaLen = nil, 0
+	u.mu.Unlock()
+	for _, d := range deltas {
+		body = append(body, tallyman.Provisional...)
+		body = tallyman.AppendString(body, d.Delta)
+		body = append(body, `,"type":"`...)
+		body = append(body, d.Type...)
+		body = append(body, `","parent":`...)
+		body = tallyman.AppendString(body, d.Parent)
+		body = append(body, `,"block":`...)
+		body = tallyman.AppendString(body, d.Block)
+		body = append(body, "}\n"...)
+	}
+	return body
+}
+
+// gather appends what is durable after sent, up to a batch.
+func (u *uplink) gather(r *journal.Reader, sent uint64, body []byte) (last uint64, _ []byte, _ error) {
+	last = sent
+	for durable := u.journal.Durable(); last < durable && len(body) < maxBatch; {
+		cursor, rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return last, body, err
+		}
+		body = append(append(body, rec...), '\n')
+		last = cursor
+	}
+	return last, body, nil
+}
+
+func (u *uplink) sendEvents(ctx context.Context, from uint64, body []byte) (next uint64, err error) {
+	var answer tallyman.EventsAnswer
+	err = u.call(ctx, http.MethodPost, "events?from="+strconv.FormatUint(from, 10), bytes.NewReader(body), &answer)
+	return answer.Next, err
+}
+
+// drained reports whether History has every event and control every fact.
+func (u *uplink) drained(last uint64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sent >= last && (len(u.facts) == 0 || u.isFinal)
+}

@@ -1,0 +1,361 @@
+// Package runner works one attempt: it prepares the workspace, supervises the
+// harness, writes the journal and carries it to the server. It is a process
+// of its own, so that neither a server's death nor an agent's excess takes
+// the record of the work with it.
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/harness"
+	"github.com/tallyman-dev/tallyman/internal/journal"
+	"github.com/tallyman-dev/tallyman/internal/mask"
+)
+
+// Descriptors that a local runner inherits: the bootstrap to read, and the
+// lock that proves that it lives.
+const (
+	BootstrapFD = 3
+	LockFD      = 4
+)
+
+// Exit codes of a runner's process.
+const (
+	ExitOK      = 0
+	ExitFailed  = 1 // could not do its work: a bad bootstrap, a broken journal
+	ExitRefused = 3 // the server refused it: final, stale or superseded
+)
+
+const (
+	startPatience = 10 * time.Minute // for a first answer from a server
+	eofGrace      = 2 * time.Second  // for streams that outlive the harness
+	killPatience  = 30 * time.Second // for processes to vanish after KILL
+	usagePeriod   = time.Second
+)
+
+// Main is the runner's process. It reads its bootstrap from an inherited
+// pipe and returns the exit code.
+func Main(version string, stderr io.Writer) int {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	boot, err := readBootstrap()
+	if err != nil {
+		log.Error("reading the bootstrap", "err", err)
+		return ExitFailed
+	}
+	if err := takeLock(); err != nil {
+		log.Error("taking the lock over", "err", err)
+		return ExitFailed
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	err = Run(ctx, boot, version, log)
+	switch code := tallyman.CodeOf(err); {
+	case err == nil:
+		return ExitOK
+	case code == tallyman.Stale, code == tallyman.Unauthorized, code == tallyman.Conflict, errors.Is(err, errFinal):
+		log.Error("refused by the server", "err", err)
+		return ExitRefused
+	default:
+		log.Error("working the attempt", "err", err)
+		return ExitFailed
+	}
+}
+
+// takeLock keeps the inherited lock to this process and writes its pid into
+// the locked file, for who must kill it.
+func takeLock() error {
+	syscall.CloseOnExec(LockFD)
+	_, err := syscall.Pwrite(LockFD, []byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// readBootstrap reads the pipe to its end. A server that died while writing
+// leaves half of it, and the runner ends without having done anything.
+func readBootstrap() (tallyman.Bootstrap, error) {
+	var b tallyman.Bootstrap
+	f := os.NewFile(BootstrapFD, "bootstrap")
+	if f == nil {
+		return b, errors.New("there is no bootstrap on descriptor 3: a runner is started by a server")
+	}
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&b); err != nil {
+		return b, fmt.Errorf("read descriptor 3: %w", err)
+	}
+	return b, nil
+}
+
+// run is one attempt in work.
+type run struct {
+	boot    tallyman.Bootstrap
+	spec    tallyman.RunnerSpec
+	adapter harness.Adapter
+	rec     *recorder
+	journal *journal.Writer
+	up      *uplink
+	log     *slog.Logger
+
+	promptPath string
+	began      time.Time
+}
+
+// path is a place in the attempt's folder.
+func (r *run) path(name string) string { return filepath.Join(r.boot.Dir, name) }
+
+// Run works the attempt to its end. An end by the harness, whatever it is, is
+// no error; an error says that the attempt could not be worked or reported.
+func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog.Logger) error {
+	if err := becomeSubreaper(); err != nil {
+		return fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	r := &run{boot: boot, log: log, began: time.Now()}
+	ref, err := tallyman.ParseAttemptRef(boot.Attempt)
+	if err != nil {
+		return err
+	}
+	dir := r.path("journal")
+	header := journal.Header{Journal: rand.Text(), Run: ref.RunID, Attempt: ref.Number, Created: r.began.UTC()}
+	if r.journal, err = journal.Create(dir, header, journal.Options{}); err != nil {
+		return err
+	}
+	r.up = newUplink(boot, version, rand.Text(), strconv.Itoa(os.Getpid()), log)
+	r.up.journal, r.up.dir, r.up.header = r.journal, dir, header
+	r.rec = newRecorder(r.journal, r.up.provisional)
+
+	patience, cancel := context.WithTimeout(ctx, startPatience)
+	welcome, err := r.up.hello(patience)
+	cancel()
+	if err != nil {
+		return errors.Join(fmt.Errorf("introduce the runner to the server: %w", err), r.journal.Close())
+	}
+	r.spec = welcome.Spec
+	r.rec.mask = mask.New(secrets(r.spec.Env))
+
+	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
+	refused := make(chan error, 1)
+	go func() { refused <- r.up.run(sending) }()
+	lost := make(chan struct{})
+	var upErr error
+	go func() { upErr = <-refused; close(lost) }()
+
+	outcome := r.work(ctx, lost)
+	last := r.end(outcome)
+	err = r.drain(last, lost)
+	stopSending()
+	<-lost
+	return errors.Join(err, upErr, r.journal.Close())
+}
+
+// secrets are the values that no journal may hold.
+func secrets(env []tallyman.EnvVar) []mask.Secret {
+	var all []mask.Secret
+	for _, v := range env {
+		if v.Mask != nil && *v.Mask {
+			all = append(all, mask.Secret{Name: v.Name, Value: v.Value})
+		}
+	}
+	return all
+}
+
+// work does everything between hello and the final event.
+func (r *run) work(ctx context.Context, lost <-chan struct{}) tallyman.Outcome {
+	r.rec.event(tallyman.Event{Type: tallyman.EventRunnerStarted, Data: data(map[string]any{
+		"version": r.up.version, "pid": os.Getpid(), "attempt": r.boot.Attempt,
+	})})
+	for _, note := range r.spec.Notes {
+		r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "note", Text: note})
+	}
+	adapter, err := harness.Lookup(r.spec.Agent.Harness)
+	if err != nil {
+		return tallyman.Outcome{Reason: tallyman.InvalidSpec, Message: err.Error()}
+	}
+	r.adapter = adapter
+	r.rec.event(tallyman.Event{Type: tallyman.EventSetupStarted})
+	l, err := r.setup(ctx)
+	if err != nil {
+		r.rec.event(tallyman.Event{Type: tallyman.EventSetupFinished, Failed: true, Text: err.Error()})
+		return tallyman.Outcome{Reason: reasonOf(err), Message: err.Error()}
+	}
+	if l.prompt != nil {
+		defer l.prompt.Close()
+	}
+	r.rec.event(tallyman.Event{Type: tallyman.EventSetupFinished})
+	return r.supervise(ctx, l, lost)
+}
+
+// supervise starts the harness and sees it to its end.
+func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tallyman.Outcome {
+	oomBefore, counted := oomKills()
+	var prompt io.Reader
+	if l.prompt != nil {
+		prompt = l.prompt
+	}
+	since := time.Now().Truncate(time.Second) // some file systems keep whole seconds
+	a, err := startAgent(l.inv, r.spec.WorkDir, l.env, r.boot.Attempt, prompt, r.rec)
+	if err != nil {
+		return harness.StartError(err, l.inv.Argv)
+	}
+	started := time.Now()
+	r.rec.started(started, r.adapter.NewParser(r.spec))
+	cursor := r.rec.event(tallyman.Event{Time: started, Type: tallyman.EventAgentStarted, Data: data(map[string]any{
+		"program": l.inv.Argv[0], "pid": a.cmd.Process.Pid, "dir": r.spec.WorkDir,
+	})})
+	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactStarted, At: started})
+	a.follow(r.rec)
+
+	intent, interrupted := r.watch(ctx, a, lost)
+
+	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killPatience)
+	defer cancel()
+	exit, killed, err := a.finish(killing, eofGrace)
+	if err != nil {
+		r.log.Error("killing the tree", "err", err)
+		r.rec.event(tallyman.Event{Type: tallyman.EventError, Name: "survivors", Text: err.Error()})
+	}
+	r.rec.closeStream()
+	r.rec.event(tallyman.Event{Type: tallyman.EventAgentExited, Data: data(map[string]any{
+		"exit_code": exit.Code, "signal": exit.Signal, "sent": exit.Sent, "killed": killed,
+	})})
+	oomAfter, _ := oomKills()
+	moved := 0
+	if counted {
+		moved = oomAfter - oomBefore
+	}
+	out := judge(r.rec.outcome(exit), exit, intent, interrupted, moved)
+	out.Started = true
+	if verdict := r.outputs(context.WithoutCancel(ctx), since); verdict != nil && out.Reason == tallyman.Completed {
+		out.Reason, out.Message = verdict.reason, verdict.message
+	}
+	return out
+}
+
+// watch waits for the harness to end and ends it when something demands it:
+// an order, a limit, a result that the process outlives, our own end.
+func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent *order, interrupted bool) {
+	stopping := false
+	stop := func() {
+		if !stopping {
+			stopping = true
+			go a.stop(r.adapter.StopOrder(), r.spec.Grace.D())
+		}
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var reported time.Time
+	var last tallyman.Usage
+	done, final, failed := ctx.Done(), r.up.final, r.rec.failed
+	for {
+		w, cursor := r.rec.look()
+		now := time.Now()
+		if u := w.progress.Usage; u != last && now.Sub(reported) >= usagePeriod {
+			r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactUsage, At: now, Usage: &u})
+			last, reported = u, now
+		}
+		finished := w.progress.Result && !w.progress.More
+		if intent == nil && !finished {
+			if intent = exceeded(r.spec.Agent.Limits, r.spec.Used, w, now); intent != nil {
+				r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "limit", Text: string(intent.reason) + ": " + intent.message})
+				stop()
+			}
+		}
+		if finished && now.Sub(w.activity) >= r.spec.ResultGrace.D() {
+			stop()
+		}
+		if b := r.spec.OrphanBudget.D(); b > 0 && r.up.silence() >= b {
+			interrupted = true
+			stop()
+		}
+		timer.Reset(r.wait(w, finished, now))
+		select {
+		case <-a.exited:
+			return intent, interrupted
+		case <-r.rec.changed:
+		case <-timer.C:
+		case o := <-r.up.orders:
+			if w, _ := r.rec.look(); intent == nil && !(w.progress.Result && !w.progress.More) {
+				intent = &order{o.Reason, o.Message}
+				r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "stop", Text: o.Message})
+			}
+			stop()
+		case <-done:
+			done, interrupted = nil, true
+			stop()
+		case <-final:
+			final, interrupted = nil, true
+			stop()
+		case <-lost:
+			lost, interrupted = nil, true
+			stop()
+		case <-failed:
+			failed = nil
+			intent = &order{tallyman.BackendError, fmt.Sprintf("the journal cannot be written: %v", r.rec.err)}
+			stop()
+		}
+	}
+}
+
+// wait is how long nothing needs to be looked at, if nothing happens.
+func (r *run) wait(w watch, finished bool, now time.Time) time.Duration {
+	wait := time.Hour
+	if next := nextLook(r.spec.Agent.Limits, w); !next.IsZero() {
+		wait = next.Sub(now)
+	}
+	if finished {
+		wait = min(wait, w.activity.Add(r.spec.ResultGrace.D()).Sub(now))
+	}
+	if b := r.spec.OrphanBudget.D(); b > 0 {
+		wait = min(wait, b-r.up.silence(), time.Second)
+	}
+	// A limit that was exceeded already is being acted on: look now and then.
+	return max(wait, 20*time.Millisecond)
+}
+
+// end records the final event and tells control. It returns its cursor.
+func (r *run) end(out tallyman.Outcome) uint64 {
+	out.OutputTail, out.StderrTail = r.rec.tails()
+	out.Message = cut(out.Message, 2000)
+	out.Result = string(r.rec.mask.Bytes([]byte(out.Result)))
+	out.Message = string(r.rec.mask.Bytes([]byte(out.Message)))
+	cursor := r.rec.event(tallyman.Event{Type: tallyman.EventRunnerEnded, Data: data(out)})
+	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFinal, At: time.Now(), Outcome: &out})
+	return cursor
+}
+
+// drain waits until the server has everything, for the drain budget at most.
+func (r *run) drain(last uint64, lost <-chan struct{}) error {
+	if r.rec.err != nil {
+		return r.rec.err
+	}
+	budget := time.NewTimer(r.spec.DrainBudget.D())
+	defer budget.Stop()
+	for !r.up.drained(last) {
+		select {
+		case <-r.up.moved:
+		case <-lost:
+			return nil
+		case <-budget.C:
+			return errors.New("the server did not take the rest of the journal in time; it stays on disk")
+		}
+	}
+	return nil
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n] + "…"
+}

@@ -1,0 +1,223 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/harness"
+)
+
+// promptPointer is what a harness gets on standard input when the prompt is
+// in a file.
+const promptPointer = "Your task is in the file %s. Read it and do what it says."
+
+const promptFileName = "PROMPT.md"
+
+// setupError is why a run could not be set up.
+func setupError(reason tallyman.Reason, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	return &tallyman.Error{Code: tallyman.Invalid, Reason: reason, Message: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// launch is everything that is ready before the harness starts.
+type launch struct {
+	inv    harness.Invocation
+	env    []string
+	prompt io.ReadCloser // nil: nothing to say on standard input
+}
+
+// setup prepares folders, workspace, prompt and the adapter's files.
+func (r *run) setup(ctx context.Context) (launch, error) {
+	var l launch
+	spec := r.spec
+	for _, dir := range []string{r.path("tmp"), r.path("state"), spec.Home} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return l, setupError(tallyman.SetupFailed, "make the folder %s: %w", dir, err)
+		}
+	}
+	if err := r.workspace(ctx); err != nil {
+		return l, err
+	}
+	if err := r.promptToFile(ctx); err != nil {
+		return l, err
+	}
+	inv, err := r.adapter.Invoke(spec, r.path("state"))
+	if err != nil {
+		return l, err
+	}
+	for path, content := range inv.Files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return l, setupError(tallyman.SetupFailed, "make the folder of %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return l, setupError(tallyman.SetupFailed, "write %s: %w", path, err)
+		}
+	}
+	l.inv = inv
+	l.env = r.environment(inv.Env)
+	l.prompt, err = r.stdin(inv)
+	return l, err
+}
+
+// environment is the harness's: what the spec declares, what the adapter
+// adds, and the mark.
+func (r *run) environment(more []tallyman.EnvVar) []string {
+	var env []string
+	for _, v := range append(append([]tallyman.EnvVar(nil), r.spec.Env...), more...) {
+		env = append(env, v.Name+"="+v.Value)
+	}
+	env = append(env,
+		Mark+"="+r.boot.Attempt,
+		"TALLYMAN_RUN="+r.spec.RunName,
+		"TALLYMAN_RUN_ID="+r.spec.RunID,
+		"TALLYMAN_ATTEMPT_NO="+strconv.Itoa(r.spec.Attempt),
+	)
+	if r.spec.LastFailure != "" {
+		env = append(env, "TALLYMAN_LAST_FAILURE="+strings.ReplaceAll(r.spec.LastFailure, "\x00", ""))
+	}
+	return env
+}
+
+// workspace makes the folder that the harness works in.
+func (r *run) workspace(ctx context.Context) error {
+	path := r.spec.Agent.Workspace.Path
+	if url, ok := strings.CutPrefix(path, "git:"); ok {
+		return r.clone(ctx, url)
+	}
+	if path == "" || path == "fresh" {
+		if err := os.MkdirAll(r.spec.WorkDir, 0o700); err != nil {
+			return setupError(tallyman.SetupFailed, "make the workspace %s: %w", r.spec.WorkDir, err)
+		}
+		return nil
+	}
+	info, err := os.Stat(r.spec.WorkDir)
+	if err != nil {
+		return setupError(tallyman.ConfigMissing, "workspace %s: %w", r.spec.WorkDir, err)
+	}
+	if !info.IsDir() {
+		return setupError(tallyman.InvalidSpec, "workspace %s is a file; name a folder", r.spec.WorkDir)
+	}
+	return nil
+}
+
+// clone fetches git:URL#ref into the workspace.
+func (r *run) clone(ctx context.Context, url string) error {
+	url, ref, _ := strings.Cut(url, "#")
+	if _, err := os.Stat(filepath.Join(r.spec.WorkDir, ".git")); err == nil {
+		return nil // kept from the attempt before
+	}
+	steps := [][]string{{"clone", "--quiet", "--", url, r.spec.WorkDir}}
+	if ref != "" {
+		steps = append(steps, []string{"-C", r.spec.WorkDir, "checkout", "--quiet", ref, "--"})
+	}
+	for _, args := range steps {
+		cmd := exec.CommandContext(ctx, "git", args...)
+		cmd.Env = append(r.environment(nil), "GIT_TERMINAL_PROMPT=0")
+		out, err := cmd.CombinedOutput()
+		if len(out) > 0 {
+			r.rec.event(tallyman.Event{Type: tallyman.EventSetupOutput, Name: "git", Text: strings.TrimSpace(string(out)), Failed: err != nil})
+		}
+		if errors.Is(err, exec.ErrNotFound) {
+			return setupError(tallyman.SetupFailed, "workspace git:%s: git is not installed where the run is worked", url)
+		}
+		if err != nil {
+			return setupError(tallyman.SetupFailed, "git %s of %s: %w: %s", args[0], url, err, lastLine(string(out)))
+		}
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	lines := lastLines(text, 1)
+	return lines[len(lines)-1]
+}
+
+// promptToFile keeps a prompt that is not in the spec, or that the agent
+// wants as a file, on disk.
+func (r *run) promptToFile(ctx context.Context) error {
+	inline := r.spec.PromptSize == int64(len(r.spec.Prompt))
+	switch {
+	case !inline:
+		r.promptPath = r.path("prompt")
+		if r.spec.Agent.PromptFile {
+			r.promptPath = filepath.Join(r.spec.WorkDir, promptFileName)
+		}
+		return r.fetchPrompt(ctx)
+	case r.spec.Agent.PromptFile:
+		r.promptPath = filepath.Join(r.spec.WorkDir, promptFileName)
+		if err := os.WriteFile(r.promptPath, []byte(r.spec.Prompt), 0o600); err != nil {
+			return setupError(tallyman.SetupFailed, "write the prompt: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *run) fetchPrompt(ctx context.Context) error {
+	req, err := r.up.request(ctx, http.MethodGet, "files/prompt", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := r.up.http.Do(req)
+	if err != nil {
+		return setupError(tallyman.ServerUnreachable, "fetch the prompt: %w", err)
+	}
+	defer resp.Body.Close()
+	if err := statusError(resp); err != nil {
+		return setupError(tallyman.SetupFailed, "fetch the prompt: %w", err)
+	}
+	f, err := os.OpenFile(r.promptPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return setupError(tallyman.SetupFailed, "write the prompt: %w", err)
+	}
+	n, err := io.Copy(f, resp.Body)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return setupError(tallyman.SetupFailed, "write the prompt to %s: %w", r.promptPath, err)
+	}
+	if n != r.spec.PromptSize {
+		return setupError(tallyman.SetupFailed, "the prompt has %d bytes, %d arrived", r.spec.PromptSize, n)
+	}
+	return nil
+}
+
+// stdin is what the harness reads.
+func (r *run) stdin(inv harness.Invocation) (io.ReadCloser, error) {
+	switch {
+	case !inv.PromptOnStdin || r.spec.PromptSize == 0:
+		return nil, nil
+	case r.spec.Agent.PromptFile:
+		return io.NopCloser(strings.NewReader(fmt.Sprintf(promptPointer, r.promptPath))), nil
+	case r.promptPath != "":
+		f, err := os.Open(r.promptPath)
+		if err != nil {
+			return nil, setupError(tallyman.SetupFailed, "read the prompt: %w", err)
+		}
+		return f, nil
+	default:
+		return io.NopCloser(strings.NewReader(r.spec.Prompt)), nil
+	}
+}
+
+// reasonOf is the reason that a set-up error carries, SetupFailed without one.
+func reasonOf(err error) tallyman.Reason {
+	var e *tallyman.Error
+	if errors.As(err, &e) && e.Reason.Valid() {
+		return e.Reason
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return tallyman.ConfigMissing
+	}
+	return tallyman.SetupFailed
+}

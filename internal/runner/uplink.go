@@ -1,0 +1,389 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/journal"
+)
+
+const (
+	heartbeat  = 10 * time.Second
+	maxBatch   = 4 << 20   // bytes of events in one call, unless one event is larger
+	maxDeltas  = 256 << 10 // bytes of text that waits for a watcher
+	callPeriod = time.Minute
+)
+
+// errFinal says that the server has closed the attempt: its state takes
+// nothing more, events still may come.
+var errFinal = errors.New("the attempt is final")
+
+// uplink carries a journal to a gateway. It reads the journal itself, so that
+// nothing but what is durable leaves, and a lost connection loses nothing.
+type uplink struct {
+	attempt string
+	base    string
+	key     string
+	bootID  string
+	process string
+	version string
+	http    *http.Client
+	log     *slog.Logger
+
+	journal *journal.Writer
+	dir     string
+	header  journal.Header
+
+	orders chan tallyman.StopOrder // capacity 1
+	final  chan struct{}           // closed once the server says that the attempt is final
+
+	mu       sync.Mutex
+	epoch    int64
+	contact  time.Time
+	facts    []tallyman.Fact // not yet taken by control
+	inFlight int             // of them, how many are on their way
+	deltas   []tallyman.Delta
+	deltaLen int
+	sent     uint64        // the last cursor that History has
+	control  uint64        // the last cursor that control has
+	wake     chan struct{} // capacity 1: facts or deltas are there
+	delta    chan struct{} // capacity 1
+	moved    chan struct{} // capacity 1: something was taken
+	isFinal  bool
+}
+
+func newUplink(b tallyman.Bootstrap, version, bootID, process string, log *slog.Logger) *uplink {
+	u := &uplink{
+		attempt: b.Attempt, key: b.Key, version: version, bootID: bootID, process: process, log: log,
+		base:   "http://tallyman/runner/v1/attempts/" + b.Attempt + "/",
+		orders: make(chan tallyman.StopOrder, 1), final: make(chan struct{}),
+		wake: make(chan struct{}, 1), delta: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		contact: time.Now(),
+	}
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	u.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", b.Socket)
+		},
+		IdleConnTimeout:    2 * time.Second, // an idle connection would cost the server a goroutine
+		MaxIdleConns:       2,
+		DisableCompression: true,
+		WriteBufferSize:    64 << 10,
+	}}
+	return u
+}
+
+// hello introduces the runner, again and again until it is answered or ctx
+// ends.
+func (u *uplink) hello(ctx context.Context) (tallyman.Welcome, error) {
+	wait := 10 * time.Millisecond
+	for {
+		w, err := u.helloOnce(ctx)
+		if err == nil {
+			return w, nil
+		}
+		switch tallyman.CodeOf(err) {
+		case tallyman.Unavailable, tallyman.Internal:
+		default:
+			return w, err
+		}
+		u.log.DebugContext(ctx, "hello was not answered", "err", err)
+		select {
+		case <-ctx.Done():
+			return w, errors.Join(ctx.Err(), err)
+		case <-time.After(wait):
+			wait = min(2*wait, time.Second)
+		}
+	}
+}
+
+func (u *uplink) helloOnce(ctx context.Context) (tallyman.Welcome, error) {
+	var w tallyman.Welcome
+	h := tallyman.Hello{BootID: u.bootID, JournalID: u.header.Journal, LastCursor: u.journal.Durable(), Version: u.version, Process: u.process}
+	body, err := json.Marshal(h)
+	if err != nil {
+		return w, fmt.Errorf("encode hello: %w", err)
+	}
+	if err := u.call(ctx, http.MethodPost, "hello", bytes.NewReader(body), &w); err != nil {
+		return w, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.epoch, u.control = w.Epoch, max(u.control, w.ControlCursor)
+	if w.AttemptKey != "" {
+		u.key = w.AttemptKey
+	}
+	return w, nil
+}
+
+// call does one exchange. An error has the code that the answer's status
+// stands for; Unavailable when there was no answer.
+func (u *uplink) call(ctx context.Context, method, path string, body io.Reader, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, callPeriod)
+	defer cancel()
+	req, err := u.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	resp, err := u.http.Do(req)
+	if err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "call %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	if err := statusError(resp); err != nil {
+		return err
+	}
+	u.touch()
+	if answer == nil {
+		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "read the answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+func (u *uplink) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.base+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make a request for %s: %w", path, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+u.key)
+	return req, nil
+}
+
+func (u *uplink) touch() {
+	u.mu.Lock()
+	u.contact = time.Now()
+	u.mu.Unlock()
+}
+
+// silence is how long no server has answered.
+func (u *uplink) silence() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Since(u.contact)
+}
+
+// gap is the error of events that do not follow what History has.
+type gap struct{ expected uint64 }
+
+func (g gap) Error() string { return fmt.Sprintf("history expects cursor %d", g.expected) }
+
+func statusError(resp *http.Response) error {
+	if resp.StatusCode < 300 {
+		return nil
+	}
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // a cut problem is told as it is
+	text := strings.TrimSpace(string(b))
+	var problem struct {
+		Detail   string `json:"detail"`
+		Expected uint64 `json:"expected"`
+	}
+	if json.Unmarshal(b, &problem) == nil && problem.Detail != "" {
+		text = problem.Detail
+	}
+	switch resp.StatusCode {
+	case http.StatusConflict:
+		if problem.Expected > 0 {
+			return gap{problem.Expected}
+		}
+		return tallyman.Errorf(tallyman.Conflict, "%s", text)
+	case http.StatusGone:
+		if resp.Header.Get("Tallyman-Final") != "" {
+			return errFinal
+		}
+		return tallyman.Errorf(tallyman.Stale, "%s", text)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return tallyman.Errorf(tallyman.Unauthorized, "%s", text)
+	case http.StatusNotFound:
+		return tallyman.Errorf(tallyman.NotFound, "%s", text)
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return tallyman.Errorf(tallyman.Invalid, "%s", text)
+	case http.StatusRequestEntityTooLarge:
+		return tallyman.Errorf(tallyman.TooLarge, "%s", text)
+	}
+	return tallyman.Errorf(tallyman.Unavailable, "the server answered %s: %s", resp.Status, text)
+}
+
+// fact tells control something that is durable, or about to be.
+func (u *uplink) fact(f tallyman.Fact) {
+	u.mu.Lock()
+	if n := len(u.facts); n > u.inFlight && f.Kind == tallyman.FactUsage && u.facts[n-1].Kind == tallyman.FactUsage {
+		u.facts[n-1] = f // totals: the newer one says it all
+	} else {
+		u.facts = append(u.facts, f)
+	}
+	u.mu.Unlock()
+	poke(u.wake)
+}
+
+// provisional offers a text delta to whoever watches now.
+func (u *uplink) provisional(d tallyman.Delta) {
+	u.mu.Lock()
+	if n := len(u.deltas); n > 0 && u.deltas[n-1].Type == d.Type && u.deltas[n-1].Parent == d.Parent && u.deltas[n-1].Block == d.Block {
+		u.deltas[n-1].Delta += d.Delta
+	} else {
+		u.deltas = append(u.deltas, d)
+	}
+	if u.deltaLen += len(d.Delta); u.deltaLen > maxDeltas {
+		u.deltas, u.deltaLen = nil, 0 // nobody takes them; the whole text follows
+	}
+	u.mu.Unlock()
+	poke(u.delta)
+}
+
+// run keeps the journal flowing until ctx ends. A connection that is lost is
+// made anew with a hello. It returns when the server refuses the runner.
+func (u *uplink) run(ctx context.Context) error {
+	wait := 10 * time.Millisecond
+	for {
+		began := time.Now()
+		err := u.session(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		switch code := tallyman.CodeOf(err); {
+		case errors.Is(err, errFinal):
+			u.closeState()
+			continue
+		case code == tallyman.Unauthorized, code == tallyman.NotFound, code == tallyman.Stale, code == tallyman.Conflict, code == tallyman.Invalid:
+			return err
+		}
+		u.log.DebugContext(ctx, "connection lost", "err", err)
+		if time.Since(began) > 5*time.Second {
+			wait = 10 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+			wait = min(2*wait, time.Second)
+		}
+		if u.stateClosed() {
+			continue
+		}
+		if _, err := u.hello(ctx); err != nil && ctx.Err() == nil {
+			if errors.Is(err, errFinal) {
+				u.closeState()
+				continue
+			}
+			return err
+		}
+	}
+}
+
+func (u *uplink) closeState() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.isFinal {
+		u.isFinal = true
+		close(u.final)
+		poke(u.moved)
+	}
+}
+
+func (u *uplink) stateClosed() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.isFinal
+}
+
+// session runs the three streams of one connection until one of them fails.
+func (u *uplink) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	start := func(f func(context.Context) error) {
+		all.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	start(u.pushEvents)
+	if !u.stateClosed() {
+		start(u.pushFacts)
+		start(u.takeOrders)
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// takeOrders follows the server's orders.
+func (u *uplink) takeOrders(ctx context.Context) error {
+	req, err := u.request(ctx, http.MethodGet, "commands?epoch="+u.epochText(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := u.http.Do(req)
+	if err != nil {
+		return tallyman.Errorf(tallyman.Unavailable, "follow commands: %w", err)
+	}
+	defer resp.Body.Close()
+	if err := statusError(resp); err != nil {
+		return err
+	}
+	var name string
+	in := bufio.NewScanner(resp.Body)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		u.touch()
+		line := in.Text()
+		if v, ok := strings.CutPrefix(line, "event: "); ok {
+			name = v
+			continue
+		}
+		payload, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		switch name {
+		case "superseded":
+			return tallyman.Errorf(tallyman.Stale, "another connection took over: %s", payload)
+		case "final":
+			return errFinal
+		case "stop":
+			var o tallyman.StopOrder
+			if err := json.Unmarshal([]byte(payload), &o); err != nil {
+				return tallyman.Errorf(tallyman.Unavailable, "read an order: %w", err)
+			}
+			u.order(o)
+		}
+	}
+	return tallyman.Errorf(tallyman.Unavailable, "the stream of commands ended: %w", errors.Join(in.Err(), io.ErrUnexpectedEOF))
+}
+
+func (u *uplink) order(o tallyman.StopOrder) {
+	select {
+	case u.orders <- o:
+	default: // one is there already
+	}
+}
+
+func (u *uplink) epochText() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return strconv.FormatInt(u.epoch, 10)
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

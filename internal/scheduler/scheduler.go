@@ -1,0 +1,110 @@
+// Package scheduler decides which queued runs may start. A pass looks at what
+// is true, plans, and admits; a notice wakes it and a tick makes it certain.
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+const (
+	tick = 5 * time.Second
+	// perAgent is how many runs of one group a pass looks at.
+	perAgent = 50
+)
+
+// Queue is what the scheduler reads.
+type Queue interface {
+	Queue(ctx context.Context, perAgent int) ([]tallyman.Run, error)
+	Load(ctx context.Context) (total int, byAgent map[string]int, err error)
+}
+
+// Service is what the scheduler changes.
+type Service interface {
+	AgentCap(ctx context.Context, run tallyman.Run) (int, error)
+	Admit(ctx context.Context, run tallyman.Run, global, perAgent int, backend string) (tallyman.Attempt, error)
+	Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error
+	Changed() (<-chan struct{}, func())
+}
+
+// Scheduler admits queued runs under the caps.
+type Scheduler struct {
+	queue   Queue
+	service Service
+	global  int
+	backend string
+	log     *slog.Logger
+}
+
+// New makes a scheduler. global caps all running attempts, 0: no cap.
+func New(q Queue, s Service, global int, backend string, log *slog.Logger) *Scheduler {
+	return &Scheduler{queue: q, service: s, global: global, backend: backend, log: log}
+}
+
+// Run makes passes until ctx ends.
+func (s *Scheduler) Run(ctx context.Context) error {
+	changed, end := s.service.Changed()
+	defer end()
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for {
+		next, err := s.pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "admitting runs", "err", err)
+		}
+		timer.Reset(max(min(next, tick), time.Millisecond))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-timer.C:
+		}
+	}
+}
+
+// pass plans once and carries the plan out. It returns how long nothing
+// changes by itself.
+func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
+	snap := Snapshot{Now: time.Now(), Global: s.global, Caps: map[string]int{}}
+	var err error
+	if snap.Queue, err = s.queue.Queue(ctx, perAgent); err != nil || len(snap.Queue) == 0 {
+		return tick, err
+	}
+	if snap.Total, snap.ByAgent, err = s.queue.Load(ctx); err != nil {
+		return tick, err
+	}
+	for _, r := range snap.Queue {
+		key := AgentKey(r)
+		if _, known := snap.Caps[key]; known {
+			continue
+		}
+		if snap.Caps[key], err = s.service.AgentCap(ctx, r); err != nil {
+			return tick, err
+		}
+	}
+	plan := Make(snap)
+	for _, r := range plan.Admit {
+		if _, err := s.service.Admit(ctx, r, s.global, snap.Caps[AgentKey(r)], s.backend); err != nil {
+			if tallyman.CodeOf(err) == tallyman.Conflict {
+				continue // it has moved: the next pass sees how
+			}
+			return tick, err
+		}
+	}
+	for _, r := range snap.Queue {
+		w, waits := plan.Wait[r.ID]
+		if !waits || r.Waiting != nil && r.Waiting.Reason == w.Reason && r.Waiting.Detail == w.Detail {
+			continue
+		}
+		if err := s.service.Wait(ctx, r, w); err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
+			return tick, err
+		}
+	}
+	if plan.Next.IsZero() {
+		return tick, nil
+	}
+	return time.Until(plan.Next), nil
+}

@@ -1,0 +1,421 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/store"
+)
+
+// Admit starts an attempt of a queued run, if the caps leave room: they are
+// counted and the attempt inserted in one transaction. Conflict: the run has
+// moved, or there is no room any more.
+func (s *Service) Admit(ctx context.Context, run tallyman.Run, global, perAgent int, backend string) (tallyman.Attempt, error) {
+	now := s.now()
+	var attempt tallyman.Attempt
+	t := tallyman.Trigger{Kind: tallyman.TriggerAdmitted, At: now, Attempt: run.Attempt}
+	_, err := s.change(ctx, run.ID, t, func(was, is tallyman.Run) *tallyman.TimelineEntry {
+		return &tallyman.TimelineEntry{At: now, Attempt: is.Attempt, Kind: "admitted", Message: fmt.Sprintf("attempt %d on %s", is.Attempt, backend)}
+	}, func(tx *store.Tx, was, is tallyman.Run) error {
+		load, err := tx.Load()
+		if err != nil {
+			return err
+		}
+		if global > 0 && load.Total >= global || perAgent > 0 && load.ByAgent[run.Namespace+"/"+run.Agent] >= perAgent {
+			return tallyman.Errorf(tallyman.Conflict, "run %s: the caps leave no room", run.Name)
+		}
+		attempt = tallyman.Attempt{RunID: run.ID, Number: is.Attempt, Backend: backend, QueuedAt: run.CreatedAt, AdmittedAt: now}
+		if was.NotBefore != nil {
+			attempt.QueuedAt = *was.NotBefore
+		}
+		return tx.InsertAttempt(attempt)
+	})
+	return attempt, err
+}
+
+// AgentCap is how many attempts of a queued run's agent may run at once, 0:
+// any number. The agent's file as it is now counts, not as it was at submit.
+func (s *Service) AgentCap(ctx context.Context, run tallyman.Run) (int, error) {
+	f, _, err := s.frozen(ctx, run.ID)
+	if err != nil {
+		return 0, err
+	}
+	limit := f.Agent.Concurrency.Max
+	if now, err := s.agents.Get(ctx, run.Namespace, run.Agent); err == nil && now.Origin == f.Origin {
+		limit = now.Spec.Concurrency.Max
+	}
+	if limit == nil {
+		return 0, nil
+	}
+	return *limit, nil
+}
+
+// Wait records what holds a queued run back; nil: nothing.
+func (s *Service) Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error {
+	t := tallyman.Trigger{Kind: tallyman.TriggerWaiting, At: s.now(), Attempt: run.Attempt, Waiting: w}
+	_, err := s.change(ctx, run.ID, t, func(was, is tallyman.Run) *tallyman.TimelineEntry {
+		if w == nil || was.Waiting != nil && was.Waiting.Reason == w.Reason {
+			return nil
+		}
+		return &tallyman.TimelineEntry{At: t.At, Attempt: run.Attempt, Kind: "waiting", Message: string(w.Reason) + ": " + w.Detail}
+	}, nil)
+	return err
+}
+
+// NewKey gives an attempt a new key, of which only a hash is kept.
+func (s *Service) NewKey(ctx context.Context, ref tallyman.AttemptRef) (string, error) {
+	key := rand.Text()
+	sum := sha256.Sum256([]byte(key))
+	return key, s.amend(ctx, ref, func(a *tallyman.Attempt) { a.KeyHash = sum[:] })
+}
+
+// amend changes an attempt's row alone.
+func (s *Service) amend(ctx context.Context, ref tallyman.AttemptRef, f func(*tallyman.Attempt)) error {
+	err := s.store.InTx(ctx, func(tx *store.Tx) error {
+		a, err := tx.Attempt(ref)
+		if err != nil {
+			return err
+		}
+		f(&a)
+		return tx.PutAttempt(a)
+	})
+	if err != nil {
+		return fmt.Errorf("change attempt %s: %w", ref, err)
+	}
+	return nil
+}
+
+// CheckKey returns the attempt when the key is its own. An unknown attempt
+// and a wrong key look the same.
+func (s *Service) CheckKey(ctx context.Context, ref tallyman.AttemptRef, key string) (tallyman.Attempt, error) {
+	a, err := s.store.Attempt(ctx, ref)
+	if err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
+		return a, err
+	}
+	sum := sha256.Sum256([]byte(key))
+	if err != nil || len(a.KeyHash) == 0 || subtle.ConstantTimeCompare(sum[:], a.KeyHash) != 1 {
+		return tallyman.Attempt{}, tallyman.Errorf(tallyman.Unauthorized, "attempt %s: this is not its key", ref)
+	}
+	return a, nil
+}
+
+// Greet answers a runner's hello.
+func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string, h tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
+	if _, err := s.CheckKey(ctx, ref, key); err != nil {
+		return w, v, err
+	}
+	var run tallyman.Run
+	var attempt tallyman.Attempt
+	err = s.store.InTx(ctx, func(tx *store.Tx) error {
+		var err error
+		if run, err = tx.Run(ref.RunID); err != nil {
+			return err
+		}
+		a, err := tx.Attempt(ref)
+		if err != nil {
+			return err
+		}
+		if attempt, v = run.Greet(a, h, true); v != tallyman.HelloWelcome {
+			return nil
+		}
+		return tx.PutAttempt(attempt)
+	})
+	if err != nil {
+		return w, v, fmt.Errorf("hello of %s: %w", ref, err)
+	}
+	switch v {
+	case tallyman.HelloWelcome:
+	case tallyman.HelloMismatch, tallyman.HelloRegressed:
+		_, err := s.End(ctx, ref, Settlement{Reason: tallyman.JournalMismatch,
+			Message: "the runner came with another journal, or with less of it, than was seen before"})
+		return w, v, err
+	default:
+		return w, v, nil
+	}
+	w.Epoch, w.ControlCursor = attempt.Epoch, attempt.LastCursor
+	w.Spec, err = s.RunnerSpec(ctx, run, attempt)
+	return w, v, err
+}
+
+// RunnerSpec is what the runner of an attempt is told.
+func (s *Service) RunnerSpec(ctx context.Context, run tallyman.Run, a tallyman.Attempt) (tallyman.RunnerSpec, error) {
+	f, d, err := s.frozen(ctx, run.ID)
+	if err != nil {
+		return tallyman.RunnerSpec{}, err
+	}
+	spec := tallyman.RunnerSpec{
+		RunID: run.ID, RunName: run.Name, Namespace: run.Namespace, AgentName: run.Agent, Attempt: a.Number,
+		Agent: f.Agent, Prompt: d.Prompt, PromptSize: d.PromptSize,
+		Grace: s.timing.Grace, ResultGrace: s.timing.ResultGrace, OrphanBudget: s.timing.OrphanBudget, DrainBudget: s.timing.DrainBudget,
+	}
+	earlier, err := s.store.Attempts(ctx, run.ID)
+	if err != nil {
+		return spec, err
+	}
+	for _, e := range earlier {
+		if e.Number < a.Number {
+			spec.Used = spec.Used.Plus(e.Usage)
+			spec.LastFailure = fmt.Sprintf("attempt %d ended with %s: %s", e.Number, e.Reason, e.Message)
+		}
+	}
+	return s.backend.Spec(ctx, f.Origin, spec)
+}
+
+// Report takes a runner's facts. Facts about an attempt that is not in flight
+// change no state; its usage is still counted.
+func (s *Service) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int64, r tallyman.ControlReport) (answer tallyman.ControlAnswer, err error) {
+	if len(r.Facts) == 0 {
+		return s.heartbeat(ctx, ref, epoch)
+	}
+	err = s.store.InTx(ctx, func(tx *store.Tx) error {
+		a, err := tx.Attempt(ref)
+		if err != nil {
+			return err
+		}
+		if epoch != a.Epoch {
+			return tallyman.Errorf(tallyman.Stale, "attempt %s: epoch %d took over from %d", ref, a.Epoch, epoch)
+		}
+		run, err := tx.Run(ref.RunID)
+		if err != nil {
+			return err
+		}
+		was := run
+		for _, f := range r.Facts {
+			if run, a, err = s.take(tx, run, a, f); err != nil {
+				return err
+			}
+		}
+		if err := tx.PutAttempt(a); err != nil {
+			return err
+		}
+		if run, err = s.count(tx, run, was); err != nil {
+			return err
+		}
+		answer = tallyman.ControlAnswer{ControlCursor: a.LastCursor, Stop: stopOrder(run)}
+		return nil
+	})
+	if err != nil {
+		return answer, fmt.Errorf("report of %s: %w", ref, err)
+	}
+	s.notices.tell()
+	return answer, nil
+}
+
+func (s *Service) heartbeat(ctx context.Context, ref tallyman.AttemptRef, epoch int64) (answer tallyman.ControlAnswer, err error) {
+	a, err := s.store.Attempt(ctx, ref)
+	if err != nil {
+		return answer, err
+	}
+	if a.Epoch != epoch {
+		return answer, tallyman.Errorf(tallyman.Stale, "attempt %s: epoch %d took over from %d", ref, a.Epoch, epoch)
+	}
+	run, err := s.store.Run(ctx, ref.RunID)
+	return tallyman.ControlAnswer{ControlCursor: a.LastCursor, Stop: stopOrder(run)}, err
+}
+
+func stopOrder(run tallyman.Run) *tallyman.StopOrder {
+	if run.StopRequestedAt == nil || run.State.Terminal() {
+		return nil
+	}
+	return &tallyman.StopOrder{Reason: run.StopReason, Message: run.Message}
+}
+
+// take applies one fact. A fact that was taken before changes nothing.
+func (s *Service) take(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, f tallyman.Fact) (tallyman.Run, tallyman.Attempt, error) {
+	at := f.At.UTC().Truncate(time.Microsecond)
+	switch f.Kind {
+	case tallyman.FactStarted:
+		if a.StartedAt == nil {
+			a.StartedAt = &at
+		}
+		next, err := run.Apply(tallyman.Trigger{Kind: tallyman.TriggerAgentStarted, Attempt: a.Number, At: at})
+		if err != nil {
+			return run, a, err
+		}
+		if next.Version != run.Version {
+			if err := tx.Timeline(run.ID, tallyman.TimelineEntry{At: at, Attempt: a.Number, Kind: "started", Message: "the agent has started"}); err != nil {
+				return run, a, err
+			}
+		}
+		run = next
+	case tallyman.FactUsage, tallyman.FactTurn:
+		if f.Usage != nil && f.Cursor >= a.LastCursor {
+			a.Usage = *f.Usage
+		}
+	case tallyman.FactFinal:
+		if f.Outcome == nil {
+			return run, a, tallyman.Errorf(tallyman.Invalid, "attempt %s: a final fact without an outcome", a.Ref())
+		}
+		if a.Final == nil {
+			a.Final, a.FinalCursor = f.Outcome, f.Cursor
+			a.Usage = f.Outcome.Usage
+		}
+	default:
+		// A newer runner may know facts that we do not: they change nothing here.
+	}
+	a.LastCursor = max(a.LastCursor, f.Cursor)
+	return run, a, nil
+}
+
+// count writes the run with the usage of all its attempts, when either moved.
+func (s *Service) count(tx *store.Tx, run, was tallyman.Run) (tallyman.Run, error) {
+	attempts, err := tx.Attempts(run.ID)
+	if err != nil {
+		return run, err
+	}
+	var total tallyman.Usage
+	for _, a := range attempts {
+		total = total.Plus(a.Usage)
+	}
+	if total == was.Usage && run.Version == was.Version {
+		return run, nil
+	}
+	run.Usage = total
+	run.Version = was.Version + 1
+	return run, tx.PutRun(run, was.Version)
+}
+
+// Settlement is what was decided about the end of an attempt.
+type Settlement struct {
+	Reason  tallyman.Reason
+	Message string
+	Outcome tallyman.Outcome
+	// FinalCursor is the last of the journal, 0 when there is none.
+	FinalCursor uint64
+	// Started: the agent had started.
+	Started bool
+}
+
+// End ends an attempt, and with it the run unless the agent's retry policy
+// gives it another. It changes nothing when the attempt has ended.
+func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement) (tallyman.Run, error) {
+	f, _, err := s.frozen(ctx, ref.RunID)
+	if err != nil {
+		return tallyman.Run{}, err
+	}
+	result, blob, err := s.keepResult(ctx, e.Outcome.Result)
+	if err != nil {
+		return tallyman.Run{}, err
+	}
+	now := s.now()
+	var run tallyman.Run
+	err = s.store.InTx(ctx, func(tx *store.Tx) error {
+		if run, err = tx.Run(ref.RunID); err != nil {
+			return err
+		}
+		attempts, err := tx.Attempts(ref.RunID)
+		if err != nil {
+			return err
+		}
+		var a tallyman.Attempt
+		var earlier []tallyman.AttemptEnd
+		for _, x := range attempts {
+			switch {
+			case x.Number == ref.Number:
+				a = x
+			case x.Number < ref.Number:
+				earlier = append(earlier, tallyman.AttemptEnd{Reason: x.Reason, Started: x.StartedAt != nil})
+			}
+		}
+		if a.EndedAt != nil {
+			return nil
+		}
+		a = endAttempt(a, e, now)
+		if err := tx.PutAttempt(a); err != nil {
+			return err
+		}
+		was := run
+		out := e.Outcome
+		out.Result = result
+		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: now, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: out}
+		if wait, again := f.Agent.Retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: e.Started}, earlier); again {
+			at := now.Add(wait)
+			t.RetryAt = &at
+		}
+		if run, err = was.Apply(t); err != nil {
+			return err
+		}
+		if run.State.Terminal() {
+			run.ResultBlob = blob
+		}
+		if run, err = s.count(tx, run, was); err != nil {
+			return err
+		}
+		return tx.Timeline(run.ID, endEntry(run, ref, e, now))
+	})
+	if err != nil {
+		return run, fmt.Errorf("end attempt %s: %w", ref, err)
+	}
+	s.notices.tell()
+	return run, nil
+}
+
+func endAttempt(a tallyman.Attempt, e Settlement, now time.Time) tallyman.Attempt {
+	a.Reason, a.Message, a.EndedAt = e.Reason, e.Message, &now
+	a.ExitCode, a.Signal, a.OOMKills = e.Outcome.ExitCode, e.Outcome.Signal, e.Outcome.OOMKills
+	a.StderrTail, a.OutputTail = e.Outcome.StderrTail, e.Outcome.OutputTail
+	if e.Outcome.Usage != (tallyman.Usage{}) {
+		a.Usage = e.Outcome.Usage
+	}
+	a.FinalCursor = max(a.FinalCursor, e.FinalCursor)
+	return a
+}
+
+func endEntry(run tallyman.Run, ref tallyman.AttemptRef, e Settlement, now time.Time) tallyman.TimelineEntry {
+	entry := tallyman.TimelineEntry{At: now, Attempt: ref.Number, Kind: "ended", Message: string(e.Reason)}
+	if e.Message != "" {
+		entry.Message += ": " + e.Message
+	}
+	if run.State == tallyman.Queued && run.NotBefore != nil {
+		entry.Kind = "retry"
+		entry.Message += fmt.Sprintf("; attempt %d follows in %s", ref.Number+1, run.NotBefore.Sub(now).Round(time.Second))
+	}
+	return entry
+}
+
+// keepResult puts a result that is too large for a row into the blob store.
+func (s *Service) keepResult(ctx context.Context, result string) (inline, blob string, err error) {
+	if len(result) <= tallyman.MaxInline {
+		return result, "", nil
+	}
+	blob, _, err = s.blobs.Put(ctx, strings.NewReader(result))
+	if err != nil {
+		return "", "", fmt.Errorf("keep the result: %w", err)
+	}
+	return strings.ToValidUTF8(result[:tallyman.MaxInline], ""), blob, nil
+}
+
+// Gone frees the slot of an attempt whose processes are known to be gone.
+func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
+	if err := s.amend(ctx, ref, func(a *tallyman.Attempt) { a.Gone = true }); err != nil {
+		return err
+	}
+	s.notices.tell()
+	return nil
+}
+
+// Artifact records a file that an attempt left.
+func (s *Service) Artifact(ctx context.Context, a tallyman.Artifact) error {
+	err := s.store.InTx(ctx, func(tx *store.Tx) error { return tx.PutArtifact(a) })
+	if err != nil {
+		return fmt.Errorf("record artifact %s of run %s: %w", a.Name, a.RunID, err)
+	}
+	return nil
+}
+
+// Note adds what the server saw to a run's timeline.
+func (s *Service) Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error {
+	e := tallyman.TimelineEntry{At: s.now(), Attempt: ref.Number, Kind: kind, Message: message}
+	err := s.store.InTx(ctx, func(tx *store.Tx) error { return tx.Timeline(ref.RunID, e) })
+	if err != nil {
+		return fmt.Errorf("note %q about run %s: %w", kind, ref.RunID, err)
+	}
+	s.notices.tell()
+	return nil
+}

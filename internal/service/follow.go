@@ -1,0 +1,166 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/history"
+)
+
+// finalPatience is how long a reader waits for the rest of an attempt that
+// has ended, before it says how much is missing.
+const finalPatience = 10 * time.Second
+
+// Transcript reads the events of runs, over their attempts.
+type Transcript struct {
+	service *Service
+	history *history.History
+}
+
+// NewTranscript joins what the service knows of attempts with their events.
+func NewTranscript(s *Service, h *history.History) *Transcript {
+	return &Transcript{service: s, history: h}
+}
+
+// Each takes an event's line; a delta has no id and is for display only.
+type Each func(id tallyman.EventID, line []byte, delta bool) error
+
+// Events reads what is stored after an event, to the end as of now.
+func (t *Transcript) Events(ctx context.Context, runID string, after tallyman.EventID, each Each) error {
+	attempts, err := t.service.store.Attempts(ctx, runID)
+	if err != nil {
+		return err
+	}
+	for _, a := range attempts {
+		if a.Number < after.Attempt || a.Journal == "" {
+			continue
+		}
+		from := uint64(0)
+		if a.Number == after.Attempt {
+			from = after.Cursor
+		}
+		if _, err := t.read(ctx, a, from, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Transcript) read(ctx context.Context, a tallyman.Attempt, from uint64, each Each) (uint64, error) {
+	last := from
+	err := t.history.Read(ctx, a.Journal, from, func(cursor uint64, line []byte) error {
+		last = cursor
+		return each(tallyman.EventID{Attempt: a.Number, Cursor: cursor}, line, false)
+	})
+	return last, err
+}
+
+// MissingError says that an ended run's last events have not arrived.
+type MissingError struct {
+	Attempt int
+	Missing uint64
+}
+
+// Error says how many events are still on their way.
+func (e *MissingError) Error() string {
+	return "attempt " + tallyman.EventID{Attempt: e.Attempt}.String() + " has ended, but some of its events are still on their way"
+}
+
+// Follow reads every event after one, exactly once and in order, and goes on
+// until the run has ended and its last event was given, or ctx ends. Deltas
+// come in between. *MissingError: the run has ended and the rest of its
+// events did not come in time.
+func (t *Transcript) Follow(ctx context.Context, runID string, after tallyman.EventID, each Each) error {
+	changed, end := t.service.Changed()
+	defer end()
+	number, cursor := max(after.Attempt, 1), after.Cursor
+	if after.Attempt == 0 {
+		cursor = 0
+	}
+	for {
+		run, err := t.service.store.Run(ctx, runID)
+		if err != nil {
+			return err
+		}
+		attempts, err := t.service.store.Attempts(ctx, runID)
+		if err != nil {
+			return err
+		}
+		if number > len(attempts) {
+			if run.State.Terminal() {
+				return nil
+			}
+			if err := wait(ctx, changed); err != nil {
+				return err
+			}
+			continue
+		}
+		a := attempts[number-1]
+		if a.Journal == "" {
+			if a.EndedAt != nil {
+				number, cursor = number+1, 0
+				continue
+			}
+			if err := wait(ctx, changed); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := t.followAttempt(ctx, a, cursor, changed, each); err != nil {
+			return err
+		}
+		number, cursor = number+1, 0
+	}
+}
+
+func wait(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-changed:
+	case <-time.After(time.Second):
+	}
+	return nil
+}
+
+// followAttempt follows one journal until the attempt has ended and its final
+// cursor was given.
+func (t *Transcript) followAttempt(ctx context.Context, a tallyman.Attempt, cursor uint64, changed <-chan struct{}, each Each) error {
+	w := t.history.Watch(a.Journal)
+	defer w.Close()
+	var ended time.Time
+	for {
+		for _, d := range w.Deltas() {
+			if err := each(tallyman.EventID{Attempt: a.Number}, d, true); err != nil {
+				return err
+			}
+		}
+		last, err := t.read(ctx, a, cursor, each)
+		if err != nil {
+			return err
+		}
+		cursor = last
+		if a.EndedAt != nil {
+			if cursor >= a.FinalCursor && (a.FinalCursor > 0 || a.Gone) {
+				return nil
+			}
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			if time.Since(ended) > finalPatience {
+				return &MissingError{Attempt: a.Number, Missing: a.FinalCursor - min(cursor, a.FinalCursor)}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.C:
+		case <-changed:
+		case <-time.After(time.Second):
+		}
+		if a, err = t.service.store.Attempt(ctx, a.Ref()); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/render"
+)
+
+// pageRows is how many runs a page lists.
+const pageRows = 100
+
+// listPage is the list of runs.
+type listPage struct {
+	Rows   []row
+	Chips  chips
+	Agents []string
+	Filter Filter
+	State  string // the one state that is filtered by, "" for none or several
+	Next   string // the URL of older runs
+	First  string // the URL of the newest, on any page but the first
+	Live   string
+	Any    bool // there are runs, if not here
+}
+
+// row is one run of the list.
+type row struct {
+	Run       tallyman.Run
+	URL       string
+	Word, Why string
+	Took      string
+	Live      *time.Time // the start of what still lasts
+	Cost      string
+}
+
+// chips are the filters by state, with how many runs each would show.
+type chips struct {
+	All   int
+	URL   string // without a state
+	Items []chip
+}
+
+type chip struct {
+	State tallyman.State
+	URL   string
+	N     int
+	On    bool
+}
+
+// filterOf reads a list's filter from its URL.
+func filterOf(q url.Values) (Filter, error) {
+	f := Filter{Agent: q.Get("agent"), Search: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: pageRows}
+	for _, v := range q["state"] {
+		if v == "" {
+			continue
+		}
+		state := tallyman.State(v)
+		if !state.Valid() {
+			return f, tallyman.Errorf(tallyman.Invalid, "%q is not a state", v)
+		}
+		f.States = append(f.States, state)
+	}
+	return f, nil
+}
+
+// query writes the filter as a URL's query; without its After where that says
+// "first".
+func (f Filter) query() url.Values {
+	q := url.Values{}
+	for _, s := range f.States {
+		q.Add("state", string(s))
+	}
+	if f.Agent != "" {
+		q.Set("agent", f.Agent)
+	}
+	if f.Search != "" {
+		q.Set("q", f.Search)
+	}
+	if f.After != "" {
+		q.Set("after", f.After)
+	}
+	return q
+}
+
+func (s *site) listURL(path string, f Filter) string {
+	if q := f.query().Encode(); q != "" {
+		return s.base + path + "?" + q
+	}
+	return s.base + path
+}
+
+func (s *site) list(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	f, err := filterOf(r.URL.Query())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	runs, next, err := s.src.Runs(ctx, f)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	p := listPage{Filter: f, Live: s.listURL("/runs/live", f)}
+	if p.Chips, err = s.chips(ctx, f); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if p.Agents, err = s.agentNames(ctx, f.Agent); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	p.Any = p.Chips.All > 0
+	for _, run := range runs {
+		p.Rows = append(p.Rows, s.row(run))
+	}
+	if len(f.States) == 1 {
+		p.State = string(f.States[0])
+	}
+	first, older := f, f
+	first.After, older.After = "", next
+	if next != "" {
+		p.Next = s.listURL("/runs", older)
+	}
+	if f.After != "" {
+		p.First = s.listURL("/runs", first)
+	}
+	s.show(w, r, "list.html", s.page(r, "Runs", p))
+}
+
+func (s *site) agentNames(ctx context.Context, also string) ([]string, error) {
+	agents, err := s.src.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, a := range agents {
+		names = append(names, a.Name)
+	}
+	if also != "" {
+		names = append(names, also)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func (s *site) row(run tallyman.Run) row {
+	out := row{Run: run, URL: s.runURL(run), Word: stateWord(run), Why: why(run)}
+	switch {
+	case run.StartedAt != nil && !run.State.Terminal() && run.State != tallyman.Queued:
+		out.Live = run.StartedAt
+		out.Took = render.Took(render.RunTook(run, time.Now()))
+	case run.StartedAt != nil && run.EndedAt != nil:
+		out.Took = render.Took(render.RunTook(run, time.Time{}))
+	}
+	u := run.Usage
+	if u.CostSource == tallyman.CostHarness || u.CostSource == tallyman.CostEstimated {
+		out.Cost = render.Cost(u.CostUSD)
+	}
+	return out
+}
+
+func (s *site) chips(ctx context.Context, f Filter) (chips, error) {
+	counts, err := s.src.Counts(ctx)
+	if err != nil {
+		return chips{}, err
+	}
+	f.After = ""
+	one := f
+	one.States = nil
+	c := chips{URL: s.listURL("/runs", one)}
+	for _, state := range tallyman.States {
+		n, on := counts[state], slices.Contains(f.States, state)
+		c.All += n
+		if n == 0 && !on && state != tallyman.Running && state != tallyman.Failed {
+			continue
+		}
+		one.States = []tallyman.State{state}
+		c.Items = append(c.Items, chip{State: state, URL: s.listURL("/runs", one), N: n, On: on})
+	}
+	return c, nil
+}
+
+// listEvery bounds how often a list is read again for one browser.
+const listEvery = time.Second
+
+// listLive streams the rows of a list that have changed or are new, and the
+// counts of its chips.
+func (s *site) listLive(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	f, err := filterOf(r.URL.Query())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	l := &lister{site: s, filter: f, out: openStream(w), sent: map[string]string{}}
+	changed := s.src.WatchRuns(ctx)
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		if err := l.send(ctx); err != nil {
+			if ctx.Err() == nil {
+				s.log.ErrorContext(ctx, "sending list", "err", err)
+			}
+			return
+		}
+		pause := time.After(listEvery)
+		if changed = l.wait(ctx, changed, beat.C); ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-pause:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lister is one browser that watches a list.
+type lister struct {
+	site    *site
+	filter  Filter
+	out     *stream
+	sent    map[string]string // the rows by run as they were sent
+	order   []string          // of those that are still watched
+	chipped string
+}
+
+// wait returns when the list may have changed, or the connection has gone.
+func (l *lister) wait(ctx context.Context, changed <-chan struct{}, beat <-chan time.Time) <-chan struct{} {
+	for {
+		select {
+		case <-ctx.Done():
+			return changed
+		case _, more := <-changed:
+			if !more {
+				return nil // no notices any more; the heartbeat goes on
+			}
+			return changed
+		case <-beat:
+			l.out.beat()
+			if l.out.flush() != nil {
+				return changed
+			}
+			return changed // a notice is a hint; the beat makes it certain
+		}
+	}
+}
+
+// send reads the list again and sends what is another than before.
+func (l *lister) send(ctx context.Context) error {
+	runs, _, err := l.site.src.Runs(ctx, l.filter)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	listed := map[string]bool{}
+	for _, run := range runs {
+		listed[run.ID] = true
+		if err := l.row(&b, run); err != nil {
+			return err
+		}
+	}
+	if err := l.others(ctx, &b, listed); err != nil {
+		return err
+	}
+	if b.Len() > 0 {
+		l.out.event("rows", "", b.String())
+	}
+	c, err := l.site.chips(ctx, l.filter)
+	if err != nil {
+		return err
+	}
+	html, err := l.site.pages.part("chips", c)
+	if err != nil {
+		return err
+	}
+	if string(html) != l.chipped {
+		l.chipped = string(html)
+		l.out.event("chips", "", l.chipped)
+	}
+	return l.out.flush()
+}
+
+// others sends the rows that the browser has and the list has no more: pushed
+// out by newer ones, in another state now, or gone.
+func (l *lister) others(ctx context.Context, b *strings.Builder, listed map[string]bool) error {
+	keep := l.order[:0]
+	for _, id := range l.order {
+		if listed[id] {
+			keep = append(keep, id)
+			continue
+		}
+		run, err := l.site.src.Run(ctx, id)
+		switch {
+		case tallyman.CodeOf(err) == tallyman.NotFound:
+			l.out.event("gone", "", id)
+			delete(l.sent, id)
+		case err != nil:
+			return err
+		default:
+			if err := l.row(b, run); err != nil {
+				return err
+			}
+			if !run.State.Terminal() {
+				keep = append(keep, id)
+			}
+		}
+	}
+	l.order = keep
+	return nil
+}
+
+// row adds a run's row when it is new or another than it was.
+func (l *lister) row(b *strings.Builder, run tallyman.Run) error {
+	html, err := l.site.pages.part("row", l.site.row(run))
+	if err != nil {
+		return err
+	}
+	was, known := l.sent[run.ID]
+	if !known {
+		l.order = append(l.order, run.ID)
+	}
+	if was == string(html) {
+		return nil
+	}
+	l.sent[run.ID] = string(html)
+	b.WriteString(string(html))
+	return nil
+}
