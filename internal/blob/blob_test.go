@@ -253,6 +253,13 @@ func TestAnUploadGoesOnWhereItStopped(t *testing.T) {
 		t.Errorf("an earlier offset: %d, %v, %v", have, done, err)
 	}
 	check(6, false)
+	if have, done, err = f.Resume(t.Context(), digest, 10, 1, strings.NewReader("12")); have != 3 || done || err != nil {
+		t.Errorf("an earlier offset: %d, %v, %v", have, done, err)
+	}
+	check(3, false)
+	if have, done, err = f.Resume(t.Context(), digest, 10, 3, strings.NewReader("345")); have != 6 || done || err != nil {
+		t.Errorf("going on there: %d, %v, %v", have, done, err)
+	}
 	if have, done, err = f.Resume(t.Context(), digest, 10, 6, strings.NewReader("6789")); have != 10 || !done || err != nil {
 		t.Errorf("the rest: %d, %v, %v", have, done, err)
 	}
@@ -279,18 +286,19 @@ func TestWrongBytesAreRefusedAndDropped(t *testing.T) {
 	for name, tc := range map[string]struct {
 		size int64
 		body string
+		why  string
 	}{
-		"other bytes": {10, "012345678x"},
-		"too many":    {10, "0123456789x"},
-		"wrong size":  {4, "0123"},
+		"other bytes": {10, "012345678x", "digest"},
+		"too many":    {10, "0123456789x", "longer"},
+		"wrong size":  {4, "0123", "digest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			f := open(t, dir)
 			digest := digestOf("0123456789")
 			have, done, err := f.Resume(t.Context(), digest, tc.size, 0, strings.NewReader(tc.body))
-			if wantCode(t, err, tallyman.Invalid); have != 0 || done {
-				t.Errorf("Resume: %d, %v", have, done)
+			if wantCode(t, err, tallyman.Invalid); have != 0 || done || err == nil || !strings.Contains(err.Error(), tc.why) {
+				t.Errorf("Resume: %d, %v, %v", have, done, err)
 			}
 			if left := files(t, dir); len(left) != 0 {
 				t.Errorf("left behind: %v", left)

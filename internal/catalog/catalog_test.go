@@ -191,9 +191,12 @@ func TestChangesAreSeen(t *testing.T) {
 		}
 	}
 	see("no folder", `error: unknown agent "a"`)
+	now := time.Now()
 	write(t, path, agentText("a", "one"))
+	age(t, path, now)
 	see("a new file", "one")
 	write(t, path, agentText("a", "two"))
+	age(t, path, now)
 	see("the same size within a tick of the clock", "two")
 	age(t, path, old)
 	see("another time", "two")

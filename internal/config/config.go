@@ -92,8 +92,13 @@ func (c Config) wrong() []*keyError {
 		note("data", "is not given, and neither HOME nor XDG_STATE_HOME says where state belongs; name a folder: --data DIR")
 	}
 	for key, path := range map[string]string{"data": c.Data, "token-file": c.TokenFile, "prices": c.Prices} {
-		if strings.HasPrefix(path, "~") || path != "" && !filepath.IsAbs(path) {
+		if path != "" && !filepath.IsAbs(path) {
 			note(key, "%q is not an absolute path", path)
+		}
+	}
+	for _, path := range c.Agents {
+		if !filepath.IsAbs(path) {
+			note("agents", "%q is not an absolute path", path)
 		}
 	}
 	if message := wrongServer(c.Server); message != "" {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/strictyaml"
@@ -18,7 +17,8 @@ import (
 const FileName = "tallyman.yaml"
 
 // Origins says by key where each value comes from: "default", "flag --data",
-// "TALLYMAN_DATA", or the file with the line.
+// "TALLYMAN_DATA", or the file with the line; and of "config", the file itself,
+// "found" where nobody named it.
 type Origins map[string]string
 
 const fromDefault = "default"
@@ -37,18 +37,19 @@ func Load(flags map[string]string, env func(string) string, cwd string) (Config,
 	c.Data = defaultData(env)
 	errs := c.readFile(origins, flags, env, cwd)
 	bad := map[string]bool{} // keys whose value in force could not be read
+	take := func(k Key, from, text string) {
+		origins[k.Name] = from
+		err := k.set(&c, text, cwd)
+		if bad[k.Name] = err != nil; err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", from, err))
+		}
+	}
 	for _, k := range keys {
-		for _, given := range []struct{ text, from string }{
-			{env(k.Env()), k.Env()}, {flags[k.Flag()], "flag --" + k.Flag()},
-		} {
-			if _, set := flags[k.Flag()]; given.text == "" && !(set && strings.HasPrefix(given.from, "flag")) {
-				continue
-			}
-			origins[k.Name] = given.from
-			err := k.set(&c, given.text, cwd)
-			if bad[k.Name] = err != nil; err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", given.from, err))
-			}
+		if text := env(k.Env()); text != "" {
+			take(k, k.Env(), text)
+		}
+		if text, given := flags[k.Flag()]; given {
+			take(k, "flag --"+k.Flag(), text)
 		}
 	}
 	errs = append(errs, unknownFlags(flags)...)
@@ -97,14 +98,13 @@ func defaultData(env func(string) string) string {
 	}
 }
 
-// findFile returns the configuration file, and whether it was asked for by
-// name.
-func findFile(flags map[string]string, env func(string) string, cwd string) (path string, asked bool) {
+// findFile returns the configuration file, "" without one, and who named it.
+func findFile(flags map[string]string, env func(string) string, cwd string) (path, from string) {
 	if path := flags["config"]; path != "" {
-		return absolute(cwd, path), true
+		return absolute(cwd, path), "flag --config"
 	}
 	if path := env("TALLYMAN_CONFIG"); path != "" {
-		return absolute(cwd, path), true
+		return absolute(cwd, path), "TALLYMAN_CONFIG"
 	}
 	candidates := []string{filepath.Join(cwd, FileName)}
 	switch config, home := env("XDG_CONFIG_HOME"), env("HOME"); {
@@ -115,27 +115,23 @@ func findFile(flags map[string]string, env func(string) string, cwd string) (pat
 	}
 	for _, path := range candidates {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			return path, false
+			return path, "found"
 		}
 	}
-	return "", false
+	return "", fromDefault
 }
 
 // readFile puts what the configuration file says into c.
 func (c *Config) readFile(origins Origins, flags map[string]string, env func(string) string, cwd string) []error {
-	path, asked := findFile(flags, env, cwd)
-	if path == "" {
+	path, from := findFile(flags, env, cwd)
+	if origins["config"] = from; path == "" {
 		return nil
 	}
+	c.File = path
 	data, err := os.ReadFile(path)
 	if err != nil {
-		hint := ""
-		if asked {
-			hint = "; it was named by --config or TALLYMAN_CONFIG"
-		}
-		return []error{fmt.Errorf("read the configuration: %w%s", err, hint)}
+		return []error{fmt.Errorf("read the configuration (%s): %w", from, err)}
 	}
-	c.File = path
 	docs, err := strictyaml.Parse(path, data)
 	switch {
 	case err != nil:

@@ -15,13 +15,17 @@ type Shown struct {
 	From  string `json:"from"`
 }
 
-// show returns the effective values by key, secrets masked.
-func (c Config) show(k Key, origins Origins) Shown {
-	text := k.get(c)
-	if k.Name == "server" {
-		text = masked(text)
+// show returns the values in force, secrets masked, and the key of each.
+func (c Config) show(origins Origins) ([]string, []Shown) {
+	names, shown := []string{"config"}, []Shown{{Value: c.File, From: cmp.Or(origins["config"], fromDefault)}}
+	for _, k := range keys {
+		text := k.get(c)
+		if k.Name == "server" {
+			text = masked(text)
+		}
+		names, shown = append(names, k.Name), append(shown, Shown{Value: text, From: cmp.Or(origins[k.Name], fromDefault)})
 	}
-	return Shown{Value: text, From: cmp.Or(origins[k.Name], fromDefault)}
+	return names, shown
 }
 
 // masked hides what a URL says about who asks: a password, and what may be a
@@ -41,9 +45,9 @@ func masked(server string) string {
 func (c Config) Print(w io.Writer, origins Origins) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "KEY\tVALUE\tFROM")
-	for _, k := range keys {
-		s := c.show(k, origins)
-		fmt.Fprintf(t, "%s\t%s\t%s\n", k.Name, cmp.Or(s.Value, "-"), s.From)
+	names, shown := c.show(origins)
+	for i, s := range shown {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", names[i], cmp.Or(s.Value, "-"), s.From)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print the configuration: %w", err)
@@ -55,8 +59,9 @@ func (c Config) Print(w io.Writer, origins Origins) error {
 // from.
 func (c Config) PrintJSON(w io.Writer, origins Origins) error {
 	out := make(map[string]Shown, len(keys))
-	for _, k := range keys {
-		out[k.Name] = c.show(k, origins)
+	names, shown := c.show(origins)
+	for i, s := range shown {
+		out[names[i]] = s
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

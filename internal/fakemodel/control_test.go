@@ -206,6 +206,21 @@ func TestDelaysAndStallsLastAsLongAsTheySay(t *testing.T) {
 	}
 }
 
+func TestAReleaseDoesNotEndAStallWithADuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakemodel.New(fakemodel.Script{}, nil)
+		begun := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/control/release", nil))
+		}()
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/messages", strings.NewReader(request(true, said("%%stall 10s%%")))))
+		if got := time.Since(begun); got != 10*time.Second {
+			t.Errorf("it lasted %v", got)
+		}
+	})
+}
+
 func TestRequestsAreListedWithCredentialsMasked(t *testing.T) {
 	s := serve(t, fakemodel.Script{})
 	req, err := http.NewRequest("POST", s.URL+"/v1beta/models/flash:generateContent?key=SECRET&alt=json", strings.NewReader(strings.Replace(bodies("hello")["gemini"].body, "STREAM", "", 1)))

@@ -276,9 +276,6 @@ func newWire(t *talk, r Reply) wire {
 
 // parse reads a request's body in its format.
 func parse(f Format, r *http.Request, body []byte) (*talk, *Fault) {
-	if !json.Valid(body) {
-		return nil, malformed("the body is not valid JSON")
-	}
 	switch f {
 	case Responses:
 		return parseResponses(body)

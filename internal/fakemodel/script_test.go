@@ -27,6 +27,8 @@ rules:
       blocks: [{error: {status: 429, retryAfter: 1s, body: '{"odd": true}'}}]
   - match: {toolResult: true, result: sun}
     reply: {blocks: [{text: I saw the sun.}]}
+  - match: {toolResult: false, contains: untouched}
+    reply: {blocks: [{text: No tool yet.}]}
   - match: {format: gemini}
     reply: {blocks: [{text: Hello from afar.}]}
   - match: {contains: second, call: 2}
@@ -39,12 +41,16 @@ func TestRules(t *testing.T) {
 		talk []message
 		want string
 	}{
-		"the first turn":              {[]message{said("the weather?")}, "thinking: I had better look.\ntool Bash {\"command\":\"echo sun\"}\ntool_use"},
-		"the second turn":             {append([]message{said("the weather?")}, sun...), "text: It says: \ntext: sun\nend_turn"},
-		"turns used up, another rule": {append(append([]message{said("the weather?")}, sun...), sun...), "text: I saw the sun.\nend_turn"},
-		"nth call":                    {[]message{said("the second"), answered("x"), said("second"), answered("y")}, "tool Agent {\"description\":\"sub-agent\",\"prompt\":\"look\",\"subagent_type\":\"general-purpose\"}\ntool_use"},
-		"not the nth call":            {[]message{said("the second")}, "text: The scripted model has read: the second\nend_turn"},
-		"directives come after rules": {[]message{said("%%say other%%")}, "text: other\nend_turn"},
+		"the first turn":                 {[]message{said("the weather?")}, "thinking: I had better look.\ntool Bash {\"command\":\"echo sun\"}\ntool_use"},
+		"the second turn":                {append([]message{said("the weather?")}, sun...), "text: It says: \ntext: sun\nend_turn"},
+		"turns used up, another rule":    {append(append([]message{said("the weather?")}, sun...), sun...), "text: I saw the sun.\nend_turn"},
+		"another result than the rule's": {append([]message{said("hm")}, called("rain")...), "text: The scripted model has seen the tool's answer: rain\nend_turn"},
+		"no result where one is asked":   {[]message{said("sun")}, "text: The scripted model has read: sun\nend_turn"},
+		"no result, as asked":            {[]message{said("untouched")}, "text: No tool yet.\nend_turn"},
+		"a result where none is asked":   {append([]message{said("untouched")}, called("rain")...), "text: The scripted model has seen the tool's answer: rain\nend_turn"},
+		"nth call":                       {[]message{said("the second"), answered("x"), said("second"), answered("y")}, "tool Agent {\"description\":\"sub-agent\",\"prompt\":\"look\",\"subagent_type\":\"general-purpose\"}\ntool_use"},
+		"not the nth call":               {[]message{said("the second")}, "text: The scripted model has read: the second\nend_turn"},
+		"directives come after rules":    {[]message{said("%%say other%%")}, "text: other\nend_turn"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

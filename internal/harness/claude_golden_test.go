@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -172,7 +173,7 @@ func feed(t testing.TB, p harness.Parser, stream []byte) (events []tallyman.Even
 func solid(t testing.TB, e *tallyman.Event) tallyman.Event {
 	t.Helper()
 	line := e.AppendJSON(nil)
-	if !json.Valid(line) || bytes.ContainsAny(line, "\r\n") {
+	if !json.Valid(line) || !utf8.Valid(line) || bytes.ContainsAny(line, "\r\n") {
 		t.Fatalf("not one line of JSON: %.500q", line)
 	}
 	var back tallyman.Event

@@ -71,7 +71,7 @@ func TestClaudeOutcome(t *testing.T) {
 		"a second turn that has no end":            {lines: []string{initLine, goodLine, initLine, callLine}, reason: tallyman.NoResult},
 		"a second turn that failed":                {lines: []string{initLine, goodLine, initLine, failedResult(`"api_error_status":429`)}, reason: tallyman.RateLimited},
 		"words between the lines change nothing":   {lines: []string{"hello", initLine, "\x1b[2K\r", goodLine, "bye"}, reason: tallyman.Completed},
-		"an error of an earlier turn is forgotten": {lines: []string{initLine, limitLine, failedResult(`"api_error_status":429`), initLine, goodLine}, reason: tallyman.Completed},
+		"an error of an earlier turn is forgotten": {lines: []string{initLine, limitLine, failedResult(`"api_error_status":429`), initLine, failedResult(`"terminal_reason":"api_error"`)}, reason: tallyman.ProviderError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := tallyman.RunnerSpec{Agent: tallyman.AgentSpec{Harness: "claude"}}
@@ -144,6 +144,10 @@ func TestClaudeUsageBeforeAResult(t *testing.T) {
 			},
 			tallyman.Usage{InputTokens: 1e6, OutputTokens: 1e6, CostUSD: 18, CostSource: tallyman.CostEstimated, Turns: 1},
 		},
+		"what claude made up itself is no turn": {
+			[]string{callLine, limitLine},
+			tallyman.Usage{InputTokens: 1e6, CostUSD: 3, CostSource: tallyman.CostEstimated, Turns: 1},
+		},
 		"a sub-agent's message is no turn": {
 			[]string{strings.Replace(callLine, `{"type":"assistant",`, `{"type":"assistant","parent_tool_use_id":"t",`, 1)},
 			tallyman.Usage{InputTokens: 1e6, CostUSD: 3, CostSource: tallyman.CostEstimated},
@@ -157,7 +161,7 @@ func TestClaudeUsageBeforeAResult(t *testing.T) {
 			tallyman.Usage{InputTokens: 1e6 + 10, OutputTokens: 5, CostUSD: 3.5, CostSource: tallyman.CostEstimated, Turns: 2},
 		},
 		"a late line about a counted message adds nothing": {
-			[]string{initLine, callLine, goodLine, callLine},
+			[]string{initLine, callLine, goodLine, strings.Replace(callLine, `"output_tokens":0`, `"output_tokens":9`, 1)},
 			tallyman.Usage{InputTokens: 10, OutputTokens: 5, CostUSD: 0.5, CostSource: tallyman.CostHarness, Turns: 1},
 		},
 		"a result without a cost is estimated": {

@@ -143,8 +143,7 @@ func (p *claudeParser) task(subtype string, out *Batch) {
 	switch {
 	case subtype == "task_started" && len(p.background) < maxOpen:
 		p.background[strings.Clone(id)] = true
-	case subtype == "task_notification":
-		_ = slices.Contains[[]string]
+	case subtype == "task_notification", slices.Contains([]string{"completed", "failed", "killed", "stopped"}, status):
 		delete(p.background, id)
 	}
 }

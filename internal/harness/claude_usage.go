@@ -7,7 +7,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/price"
 )
 
 // claudeUsage counts what a claude process has used. A result tells totals
@@ -19,7 +18,7 @@ type claudeUsage struct {
 	live     tallyman.Usage // of the messages since
 	unpriced int            // messages since whose model has no price
 	messages map[string]*claudeMessage
-	prices   *price.Table
+	prices   prices
 }
 
 // claudeMessage is what is known of one call of the model.
@@ -68,7 +67,7 @@ func (c *claudeUsage) update(m *claudeMessage, seen tallyman.Usage) bool {
 	if now == m.usage {
 		return false
 	}
-	cost, priced := c.estimate(m.model, now)
+	cost, priced := c.prices.cost(m.model, now)
 	now.CostUSD = cost
 	if m.priced && !priced {
 		c.unpriced++
@@ -81,17 +80,6 @@ func (c *claudeUsage) update(m *claudeMessage, seen tallyman.Usage) bool {
 	c.live.CostUSD += now.CostUSD - m.usage.CostUSD
 	m.usage = now
 	return true
-}
-
-func (c *claudeUsage) estimate(model string, u tallyman.Usage) (float64, bool) {
-	if c.prices == nil {
-		table, err := price.Load(nil)
-		if err != nil {
-			return 0, false
-		}
-		c.prices = table
-	}
-	return c.prices.Cost(model, u)
 }
 
 // total is everything so far.
@@ -124,7 +112,7 @@ func (c *claudeUsage) settle(line string) {
 		sum = sum.Plus(one)
 		usd, ok := money(u.Get("costUSD"))
 		if !ok {
-			usd, ok = c.estimate(model.String(), one)
+			usd, ok = c.prices.cost(model.String(), one)
 			priced = priced && ok
 		} else {
 			costed = true
@@ -136,7 +124,7 @@ func (c *claudeUsage) settle(line string) {
 	byModel := sum.Tokens() > 0
 	if !byModel {
 		sum = tokens([]byte(gjson.Get(line, "usage").Raw))
-		cost, priced = c.estimate(c.model, sum)
+		cost, priced = c.prices.cost(c.model, sum)
 		sum.InputTokens += c.told.InputTokens
 		sum.OutputTokens += c.told.OutputTokens
 		sum.CacheReadTokens += c.told.CacheReadTokens

@@ -152,3 +152,17 @@ func TestStartError(t *testing.T) {
 		})
 	}
 }
+
+func TestScriptNeedsSteps(t *testing.T) {
+	adapter, err := harness.Lookup("script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adapter.Invoke(scriptSpec(""), t.TempDir()); tallyman.CodeOf(err) != tallyman.Invalid || !strings.Contains(err.Error(), "settings.steps") {
+		t.Errorf("got %v", err)
+	}
+	inv, err := adapter.Invoke(tallyman.RunnerSpec{Agent: specs["script"].Agent, PromptSize: 2}, t.TempDir())
+	if err != nil || !slices.Equal(inv.Argv[1:], []string{"script", "-"}) {
+		t.Errorf("steps by prompt: %v, %v", inv.Argv, err)
+	}
+}

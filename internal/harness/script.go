@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/price"
 )
 
 // scriptHarness is the built-in agent that needs no model: it plays steps.
@@ -56,7 +55,11 @@ func (scriptHarness) Invoke(spec tallyman.RunnerSpec, dir string) (Invocation, e
 	}
 	inv := Invocation{PromptOnStdin: true, Files: map[string][]byte{}}
 	file := "-"
-	if steps, ok := spec.Agent.Settings["steps"]; ok {
+	steps, ok := spec.Agent.Settings["steps"]
+	switch {
+	case !ok && spec.PromptSize == 0 && spec.Prompt == "":
+		return Invocation{}, invalidSpec("harness script needs settings.steps, or a prompt that is a JSON list of steps")
+	case ok:
 		file = filepath.Join(dir, "script.json")
 		inv.Files[file] = steps
 	}
@@ -106,11 +109,12 @@ type scriptParser struct {
 	tools  openTools
 	blocks openBlocks
 
-	model string
-	known bool
-	used  tallyman.Usage
-	turn  int
-	open  bool // a turn is open
+	model  string
+	prices prices
+	known  bool
+	used   tallyman.Usage
+	turn   int
+	open   bool // a turn is open
 
 	ended  bool // a result has come
 	result scriptResult
@@ -212,10 +216,8 @@ func (p *scriptParser) usage(out *Batch) {
 	}
 	if u.CostUSD != nil {
 		p.used.CostUSD, p.used.CostSource = *u.CostUSD, tallyman.CostHarness
-	} else if table, err := price.Load(nil); err == nil {
-		if usd, ok := table.Cost(p.model, p.used); ok {
-			p.used.CostUSD, p.used.CostSource = usd, tallyman.CostEstimated
-		}
+	} else if usd, ok := p.prices.cost(p.model, p.used); ok {
+		p.used.CostUSD, p.used.CostSource = usd, tallyman.CostEstimated
 	}
 	p.begin(out)
 	used := p.used

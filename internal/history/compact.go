@@ -65,9 +65,6 @@ func (h *History) merge(ctx context.Context, journal string, group []block) erro
 		if err != nil {
 			return err
 		}
-		if b.first != cursor || b.last > last {
-			return nil
-		}
 		if cursor > first {
 			raw = append(raw, '\n')
 		}

@@ -68,7 +68,7 @@ var errMissing = errors.New("they are missing")
 func (h *History) holding(ctx context.Context, q querier, journal string, cursor uint64) (block, error) {
 	var b block
 	err := q.QueryRowContext(ctx, h.sql.holding, journal, cursor).Scan(&b.first, &b.last, &b.raw, &b.data)
-	if err == nil {
+	if err == nil && b.last >= cursor {
 		return b, nil
 	}
 	next := uint64(0)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -254,7 +255,7 @@ func TestSegmentsThatAreNotWhatTheirNameSays(t *testing.T) {
 		return dir, segmentFiles(t, dir)
 	}
 	other := header
-	other.Journal = "another"
+	other.Journal = strings.ToLower(header.Journal)
 	for name, harm := range map[string]func(t *testing.T, files []string){
 		"the first is missing": func(t *testing.T, f []string) { os.Remove(f[0]) },
 		"one is missing":       func(t *testing.T, f []string) { os.Remove(f[3]) },
@@ -289,6 +290,64 @@ func TestSegmentsThatAreNotWhatTheirNameSays(t *testing.T) {
 				t.Errorf("Recover: %v", err)
 			}
 		})
+	}
+}
+
+func TestRecordsInEachOthersPlaceAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := journalOf(t, dir, one("first one", "other one", "third one")...)
+	all := read(t, path)
+	const frame = 8 + len("first one")
+	from := len(all) - 3*frame
+	swapped := slices.Concat(all[:from], all[from+frame:from+2*frame], all[from:from+frame], all[from+2*frame:])
+	write(t, path, swapped)
+	if recs, err := readAll(dir); !isCorrupt(err) || len(recs) > 0 {
+		t.Errorf("read %q, %v", recs, err)
+	}
+}
+
+func TestWhatNoCrashLeavesIsRefusedAtTheEndToo(t *testing.T) {
+	dir := t.TempDir()
+	path := journalOf(t, dir, []string{"one"})
+	all := read(t, path)
+	write(t, path, append(slices.Clone(all), bytes.Repeat([]byte{0xff}, 50)...))
+	if recs, err := readAll(dir); !isCorrupt(err) {
+		t.Errorf("garbage: read %q, %v", recs, err)
+	}
+
+	// The zero byte of a length of 256 at the end of a sector is no hole.
+	dir = t.TempDir()
+	path = journalOf(t, dir, []string{strings.Repeat("p", 2*512-1-len(all)+len("one"))}, []string{strings.Repeat("r", 256)})
+	all = read(t, path)
+	if at := len(all) - 256 - 8; at%512 != 511 || all[at] != 0 {
+		t.Fatalf("the frame begins at %d", at)
+	}
+	all[len(all)-1] ^= 1
+	write(t, path, all)
+	if recs, err := readAll(dir); !isCorrupt(err) {
+		t.Errorf("read %d records, %v", len(recs), err)
+	}
+}
+
+func TestAReaderForgetsATailThatWasCut(t *testing.T) {
+	dir := t.TempDir()
+	path := journalOf(t, dir, one("one", strings.Repeat("torn", 10))...)
+	all := read(t, path)
+	write(t, path, all[:len(all)-1])
+	r, _, err := journal.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, rec, err := r.Next(); err != nil || string(rec) != "one" {
+		t.Fatalf("Next: %s, %v", rec, err)
+	}
+	if _, _, err := r.Next(); !errors.Is(err, io.EOF) {
+		t.Fatalf("Next at the torn record: %v", err)
+	}
+	appendAll(t, recoverIn(t, dir, journal.Options{}), "two and more")
+	if cursor, rec, err := r.Next(); err != nil || cursor != 2 || string(rec) != "two and more" {
+		t.Errorf("Next: %d, %q, %v", cursor, rec, err)
 	}
 }
 

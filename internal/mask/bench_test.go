@@ -61,6 +61,13 @@ func BenchmarkMask(b *testing.B) {
 			m.String(text)
 		}
 	})
+	b.Run("String with a secret of 4", func(b *testing.B) {
+		m := mask.New(append(twenty(), mask.Secret{"PIN", "0042"}))
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			m.String(text)
+		}
+	})
 	b.Run("JSON", func(b *testing.B) {
 		b.SetBytes(int64(len(line)))
 		for b.Loop() {

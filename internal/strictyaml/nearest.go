@@ -7,7 +7,8 @@ import (
 
 // Nearest returns which of the known words was most likely meant, "" when none
 // is near. Upper and lower case count the same, and so do two neighbouring
-// letters in the wrong order and one letter wrong. Of several as near, it is the
+// letters in the wrong order and one letter wrong; a word that begins with the
+// other, of three letters at least, is near too. Of several as near, it is the
 // one of most equal length.
 func Nearest(word string, known []string) string {
 	if allowance(word) == 0 {
@@ -15,8 +16,10 @@ func Nearest(word string, known []string) string {
 	}
 	best, least := "", math.MaxInt
 	for _, k := range known {
-		d := distance([]rune(strings.ToLower(word)), []rune(strings.ToLower(k)))
-		if d > allowance(word) {
+		a, b := strings.ToLower(word), strings.ToLower(k)
+		d := distance([]rune(a), []rune(b))
+		begins := min(len(a), len(b)) >= 3 && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
+		if d > allowance(word) && !begins {
 			continue
 		}
 		if d = d<<8 + abs(len(k)-len(word)); d < least || d == least && k < best {

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -76,10 +76,13 @@ func number(n ast.Node) ([]byte, bool) {
 			return strconv.AppendUint(nil, v, 10), true
 		}
 	case *ast.FloatNode:
-		if !math.IsInf(n.Value, 0) && !math.IsNaN(n.Value) {
-			out, err := json.Marshal(n.Value)
-			return out, err == nil
+		// Not the node's own value: that is 0 when the text is beyond all floats.
+		v, err := strconv.ParseFloat(strings.ReplaceAll(n.Token.Value, "_", ""), 64)
+		if err != nil {
+			return nil, false
 		}
+		out, err := json.Marshal(v)
+		return out, err == nil
 	}
 	return nil, false
 }

@@ -51,6 +51,7 @@ func TestDecodeReads(t *testing.T) {
 			thing{Name: "a", Count: 16, Rate: ptr(2.0), On: ptr(true), Wait: ptr(tallyman.Duration(90e9)), Words: []string{"x", "y"},
 				Labels: map[string]string{"k": "v"}, Work: tallyman.Workspace{Path: "/w", Keep: true}},
 		},
+		"numbers as YAML writes them":            {"count: 1_000\nrate: -1_0.5e+1\nany: [.5, 1e3, 0o17, 18446744073709551615]", thing{Count: 1000, Rate: ptr(-105.0), Any: json.RawMessage(`[0.5,1000,15,18446744073709551615]`)}},
 		"JSON, with tabs and surrogates":         {"{\n\t\"name\": \"\\ud83d\\ude00 <\\/>\",\n\t\"count\": -3\n}", thing{Name: "😀 </>", Count: -3}},
 		"a byte order mark and CR LF":            {"\ufeffname: a\r\ncount: 2\r\n", thing{Name: "a", Count: 2}},
 		"text in blocks":                         {"name: |\n  one\n  two\n", thing{Name: "one\ntwo\n"}},
@@ -103,6 +104,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"a number beyond any type":                       {"count: 12345678901234567890123", `f.yaml:1:8: count: "12345678901234567890123" is text; write a whole number`},
 		"text for a number":                              {"rate: much", `f.yaml:1:7: rate: "much" is text; write a number`},
 		"no number":                                      {"rate: .nan", `f.yaml:1:7: rate: .nan is a number; write a number`},
+		"a number beyond all floats":                     {"rate: 1e999", `f.yaml:1:7: rate: 1e999 is a number; write a number`},
+		"one fault behind many aliases":                  {"any: [&a [*x], *a, *a]", `f.yaml:1:11: no anchor &x ends before this alias`},
 		"no number in free JSON":                         {"any: [.inf]", `f.yaml:1:7: any[0]: .inf is a number; JSON has no such number; write it in quotes`},
 		"text for a truth":                               {"on: yes", `f.yaml:1:5: on: "yes" is text; write true or false`},
 		"text for a list of texts":                       {"words: ls -la", `f.yaml:1:8: words: "ls -la" is text; write a list like [a, b]`},
@@ -181,6 +184,14 @@ func TestDocumentsAreSplit(t *testing.T) {
 	}
 }
 
+func TestEmptyDocumentsAreNone(t *testing.T) {
+	for _, in := range []string{"", "\n", "# a\n", "---\n", "---\n...\n", "---\n---\n", "~\n", "%YAML 1.2\n---\n"} {
+		if docs, err := strictyaml.Parse("f.yaml", []byte(in)); err != nil || len(docs) != 0 {
+			t.Errorf("%q has %d documents, %v", in, len(docs), err)
+		}
+	}
+}
+
 func TestLaterFaultsFindTheirPlace(t *testing.T) {
 	docs, err := strictyaml.Parse("f.yaml", []byte("name: a\nenv:\n  - name: A\n    value: 1\nwork: {}\ncount: x\n"))
 	if err != nil {
@@ -209,7 +220,7 @@ func TestNearest(t *testing.T) {
 	known := []string{"model", "mode", "maxTurns", "env", "envFrom", "idle", "harness"}
 	for word, want := range map[string]string{
 		"modle": "model", "MODEL": "model", "max_turns": "maxTurns", "maxturns": "maxTurns", "harnes": "harness", "envfrm": "envFrom",
-		"evn": "env", "moe": "mode", "colour": "", "file": "", "": "", strings.Repeat("m", 100): "",
+		"evn": "env", "environment": "env", "har": "harness", "ha": "", "moe": "mode", "colour": "", "file": "", "": "", strings.Repeat("m", 100): "",
 	} {
 		if got := strictyaml.Nearest(word, known); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)

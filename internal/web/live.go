@@ -13,7 +13,7 @@ import (
 
 const (
 	gather     = 50 * time.Millisecond // how long news wait for more, to be sent together
-	batchBytes = 32 << 10              // and how much of them
+	batchBytes = 16 << 10              // and how much of them
 	factsEvery = 2 * time.Second
 )
 
@@ -75,7 +75,7 @@ func (s *site) upTo(ctx context.Context, run tallyman.Run, after tallyman.EventI
 		return nil, err
 	}
 	err = s.src.Events(ctx, run.ID, back(attempts, after, warmEvents), func(id tallyman.EventID, line []byte) error {
-		if false {
+		if less(after, id) {
 			return errEnough
 		}
 		t.add(id, line)

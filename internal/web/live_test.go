@@ -184,11 +184,23 @@ func TestAListThatIsWatched(t *testing.T) {
 
 func TestACarriageReturnCannotEndAFrame(t *testing.T) {
 	f := newFake()
-	r := ended(1, tallyman.AgentError, "bad\r\rid: 9.9\r\revent: end\rdata: x")
-	f.put(r)
-	for _, e := range stream(t.Context(), open(f), "/runs/"+runID(1)+"/live?after=") {
-		if e.id == "9.9" || strings.Contains(e.data, "\r") {
-			t.Errorf("event %+v", e)
-		}
+	f.put(ended(1, tallyman.Completed, ""))
+	f.timeline[runID(1)] = []tallyman.TimelineEntry{{At: began, Message: "bad\r\rid: 9.9\revent: end\rdata: x\r\r"}}
+	w := get(t, open(f), "/runs/"+runID(1)+"/live?after=")
+	if body := w.Body.String(); strings.Contains(body, "\r") || !strings.Contains(body, "data: id: 9.9\n") {
+		t.Errorf("stream %q", body)
+	}
+}
+
+func TestACallThatNeverEndsIsToldSo(t *testing.T) {
+	f := newFake()
+	f.put(ended(1, tallyman.RunnerLost, ""))
+	f.say(runID(1),
+		tallyman.Event{Time: began, Type: tallyman.EventToolStarted, ToolID: "a", Name: "Bash"},
+		tallyman.Event{Time: began, Type: tallyman.EventRunnerEnded, Data: []byte(`{"reason":"IdleTimeout"}`)},
+	)
+	got := stream(t.Context(), open(f), "/runs/"+runID(1)+"/live?after=1.1")
+	if diff := cmp.Diff([]string{"1.1", "1.2"}, articles(got)); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -30,7 +30,7 @@ var attacks = []string{
 // links are Markdown whose links must not be live.
 var links = []string{
 	`[x](javascript:alert(1))`, `[x](JaVaScRiPt:alert(1))`, `[x](java&#115;cript:alert(1))`, "[x](java\tscript:alert(1))", `[x](<javascript:alert(1)>)`,
-	`[x](data:text/html,<script>alert(1)</script>)`, `![x](data:image/svg+xml;base64,PHN2Zz4=)`, `![x](javascript:alert(1))`, `[x](vbscript:x)`, `[x](file:///etc/passwd)`,
+	`[x](data:text/html,<script>alert(1)</script>)`, `![x](data:image/svg+xml;base64,PHN2Zz4=)`, `![x](javascript:alert(1))`, `[x](vbscript:x)`, `[x](javascript://a.example/%0aalert(1))`, `<javascript://a.example/%0aalert(1)>`, `[x](data://a.example/x)`, `[x](file:///etc/passwd)`,
 	`<javascript:alert(1)>`, `[x]: javascript:alert(1)` + "\n\n[x]", `[x](https://a.example/"onmouseover="alert(1))`, `[x](https://a.example 'title" onclick="alert(1)')`,
 	`![alt](https://evil.example/seen.png)`, `[x](//evil.example/)`, `[x](/runs/1/stop)`, `[x](https:evil)`, "```\"><script>alert(1)</script>\nx\n```", `| <script>alert(1)</script> |` + "\n|---|\n| x |",
 }

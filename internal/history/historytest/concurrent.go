@@ -32,7 +32,7 @@ func compaction(t *testing.T, h *history.History) {
 
 func compactionMerges(t *testing.T, h *history.History) {
 	appendTo(t, h, "other", 1, 2)
-	for n := uint64(1); n <= 2500; n += 5 {
+	for n := uint64(1); n <= 3000; n += 5 {
 		appendTo(t, h, "j", n, n+4)
 	}
 	before := sizeOf(t, h, "j")
@@ -40,8 +40,8 @@ func compactionMerges(t *testing.T, h *history.History) {
 		t.Fatal(err)
 	}
 	after := sizeOf(t, h, "j")
-	if before.Blocks != 500 || after.Blocks > 2 || after.Events != 2500 || after.Stored >= before.Stored {
-		t.Errorf("500 blocks became %+v, they were %+v", after, before)
+	if before.Blocks != 600 || after.Blocks != 2 || after.Events != before.Events || after.Raw != before.Raw+598 || after.Events != 3000 || after.Stored >= before.Stored {
+		t.Errorf("600 blocks became %+v, they were %+v", after, before)
 	}
 	if err := h.Compact(t.Context(), "j"); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func compactionMerges(t *testing.T, h *history.History) {
 	if again := sizeOf(t, h, "j"); again != after {
 		t.Errorf("the second time made %+v of %+v", again, after)
 	}
-	checkAll(t, h, "j", 2500)
+	checkAll(t, h, "j", 3000)
 	checkAll(t, h, "other", 2)
 }
 
@@ -180,6 +180,34 @@ func refusedNeighbours(t *testing.T, h *history.History) {
 		checkAll(t, h, fmt.Sprintf("good%d", i), 20)
 	}
 	checkAll(t, h, "bad", 10)
+}
+
+func cancelledNeighbours(t *testing.T, h *history.History) {
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			j := fmt.Sprintf("j%d", i)
+			for n := uint64(1); n <= 60; n++ {
+				ctx, cancel := context.WithCancel(t.Context())
+				if i%2 == 0 {
+					time.AfterFunc(time.Duration(rand.IntN(500))*time.Microsecond, cancel)
+				}
+				_, err := h.Append(ctx, j, n, events(j, n, n))
+				if i%2 == 0 && errors.Is(err, context.Canceled) {
+					_, err = h.Append(t.Context(), j, n, events(j, n, n))
+				}
+				cancel()
+				if err != nil {
+					t.Errorf("journal %s: %v", j, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 8 {
+		checkAll(t, h, fmt.Sprintf("j%d", i), 60)
+	}
 }
 
 func noticed(w *history.Watch) bool {

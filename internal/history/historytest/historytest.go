@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(testing.TB) *history.History) {
 		"bad lines are refused":                          badLines,
 		"the reader's error ends the reading":            readerError,
 		"a caller who has gone appends nothing":          cancelled,
+		"callers who go take no others along":            cancelledNeighbours,
 		"lines may be reused after the append":           reuse,
 		"journals are apart":                             journalsApart,
 		"deleting takes the whole journal":               deleteJournals,

@@ -140,7 +140,7 @@
   }
 
   function run(log) {
-    const MAX = 5000, TRIM = 500;
+    const MAX = 2000, TRIM = 100; // events, of some five nodes each
     const follow = $("follow"), queue = [], live = new Map();
     const url = log.dataset.url;
     let following = false, busy = false, stream = null, touched = 0, over = false;
@@ -206,7 +206,7 @@
     };
     const drain = () => {
       busy = false;
-      const until = performance.now() + 12;
+      const until = performance.now() + 8;
       let n = 0;
       while (queue.length && (n++ < 8 || performance.now() < until)) queue.shift()();
       trim();

@@ -1,0 +1,69 @@
+package executor
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+func TestSettle(t *testing.T) {
+	final := func(r tallyman.Reason) *tallyman.Outcome {
+		return &tallyman.Outcome{Reason: r, Message: "said the runner", Started: true}
+	}
+	cases := map[string]struct {
+		facts  Facts
+		open   bool // it has not ended
+		reason tallyman.Reason
+		says   string // part of the message
+	}{
+		"nothing is known: it goes on":             {facts: Facts{}, open: true},
+		"it runs and a stop was asked: it goes on": {facts: Facts{StopReason: tallyman.ReasonStopped}, open: true},
+		"the final event says it all":              {facts: Facts{Final: final(tallyman.Completed)}, reason: tallyman.Completed, says: "said the runner"},
+		"a stop after the result changes nothing":  {facts: Facts{Final: final(tallyman.Completed), StopReason: tallyman.ReasonStopped}, reason: tallyman.Completed},
+		"a stop that the runner carried out":       {facts: Facts{Final: final(tallyman.ReasonStopped), StopReason: tallyman.ReasonStopped}, reason: tallyman.ReasonStopped},
+		"a limit that the runner carried out":      {facts: Facts{Final: final(tallyman.DeadlineExceeded)}, reason: tallyman.DeadlineExceeded},
+		"gone without a final event":               {facts: Facts{Gone: true}, reason: tallyman.RunnerLost},
+		"gone without one after a stop":            {facts: Facts{Gone: true, StopReason: tallyman.ReasonStopped, StopMessage: "stopped by x"}, reason: tallyman.ReasonStopped, says: "stopped by x"},
+		"gone with a damaged journal":              {facts: Facts{Gone: true, JournalErr: "000.seg at 99: checksum"}, reason: tallyman.RunnerLost, says: "000.seg at 99"},
+		"gone, and how the process ended is known": {facts: Facts{Gone: true, Process: "signal killed"}, reason: tallyman.RunnerLost, says: "signal killed"},
+		"interrupted while it still runs":          {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}}, open: true},
+		"interrupted and gone":                     {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}, Gone: true}, reason: tallyman.RunnerLost, says: "from outside"},
+		"interrupted after a stop":                 {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}, Gone: true, StopReason: tallyman.Superseded}, reason: tallyman.Superseded},
+		"a final event with a made-up reason":      {facts: Facts{Final: final("Fine"), Gone: true}, reason: tallyman.RunnerLost},
+		"it could not be started":                  {facts: Facts{StartErr: "no such file", StartReason: tallyman.BackendError}, reason: tallyman.BackendError, says: "no such file"},
+		"it could not be started and was stopped":  {facts: Facts{StartErr: "x", StartReason: tallyman.BackendError, StopReason: tallyman.ReasonStopped}, reason: tallyman.ReasonStopped},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, ended := Settle(c.facts)
+			if ended == c.open || s.Reason != c.reason || !strings.Contains(s.Message, c.says) {
+				t.Errorf("got %v %s %q", ended, s.Reason, s.Message)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotKnownIsNeverSuccess(t *testing.T) {
+	for _, stop := range []tallyman.Reason{"", tallyman.ReasonStopped} {
+		for _, final := range []*tallyman.Outcome{nil, {}, {Interrupted: true}, {Reason: "Fine"}, {Result: "looks good"}} {
+			for _, journal := range []string{"", "damaged"} {
+				s, ended := Settle(Facts{Gone: true, StopReason: stop, Final: final, JournalErr: journal})
+				if !ended || s.Reason.State() == tallyman.Succeeded {
+					t.Errorf("stop %q, final %+v, journal %q: %v %s", stop, final, journal, ended, s.Reason)
+				}
+			}
+		}
+	}
+}
+
+func TestTheLastCursorIsTheFinalOneWhenNobodySaid(t *testing.T) {
+	s, _ := Settle(Facts{Gone: true, Last: 42})
+	if s.FinalCursor != 42 {
+		t.Errorf("got %d", s.FinalCursor)
+	}
+	s, _ = Settle(Facts{Gone: true, Last: 42, Final: &tallyman.Outcome{Reason: tallyman.Completed}, FinalCursor: 40})
+	if s.FinalCursor != 40 {
+		t.Errorf("got %d", s.FinalCursor)
+	}
+}

@@ -1,0 +1,21 @@
+package harness
+
+import (
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/price"
+)
+
+// prices is the price table, read when it is first needed.
+type prices struct{ table *price.Table }
+
+// cost estimates what u costs; false for a model without a price.
+func (p *prices) cost(model string, u tallyman.Usage) (float64, bool) {
+	if p.table == nil {
+		table, err := price.Load(nil)
+		if err != nil {
+			return 0, false
+		}
+		p.table = table
+	}
+	return p.table.Cost(model, u)
+}
