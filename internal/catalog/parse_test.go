@@ -133,6 +133,7 @@ f.yaml:1:1: kind: is missing; write kind: Agent`},
 		"a kind nearly right":      {strings.Replace(spec("model: a"), "kind: Agent", "kind: agent", 1), `f.yaml:2:7: kind: "agent" is not known; write Agent`},
 		"another kind":             {"apiVersion: v1\nkind: ConfigMap\ndata: {a: b}", `f.yaml:2:7: kind: "ConfigMap" is no agent; move the document to a place that is not searched for agents`},
 		"no name":                  {strings.Replace(spec("model: a"), "{name: a}", "{}", 1), `f.yaml:3:1: metadata.name: is missing; every agent has a name`},
+		"no name, twice":           {strings.Repeat(strings.Replace(spec("model: a"), "{name: a}", "{}", 1)+"---\n", 2), "f.yaml:3:1: metadata.name: is missing; every agent has a name\nf.yaml:8:1: metadata.name: is missing; every agent has a name"},
 		"a bad name":               {strings.Replace(spec("model: a"), "name: a", "name: My Agent", 1), `f.yaml:3:18: metadata.name: agent "My Agent": use lowercase letters, digits and dashes, at most 53, with a letter or digit at both ends`},
 		"a bad namespace":          {strings.Replace(spec("model: a"), "name: a", "name: a, namespace: A", 1), `f.yaml:3:32: metadata.namespace: namespace "A": use lowercase letters, digits and dashes, at most 53, with a letter or digit at both ends`},
 		"one name twice":           {spec("model: a") + "---\n" + spec("model: a"), `f.yaml:8:18: metadata.name: agent a is in this file twice`},
@@ -387,4 +388,16 @@ func asFile(t *testing.T, a tallyman.Agent) []byte {
 		t.Fatal(err)
 	}
 	return out
+}
+
+func BenchmarkParse(b *testing.B) {
+	data, err := catalog.Template("a", "claude")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := catalog.Parse("a.yaml", data); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

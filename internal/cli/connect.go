@@ -113,7 +113,7 @@ func (s *session) embed(ctx context.Context) error {
 	srv, err := openServer(ctx, serverOptions{
 		cfg: s.cfg, version: s.c.version, admit: s.admit, env: s.c.env,
 		agents: catalog.Resolve(cwd, s.cfg.Agents, s.c.env.get),
-		log: s.c.logger(s.cfg, slog.LevelWarn),
+		log:    s.c.logger(s.cfg, slog.LevelWarn),
 	})
 	if err != nil {
 		return err

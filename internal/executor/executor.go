@@ -92,6 +92,7 @@ type Executor struct {
 	history  History
 	patience Patience
 	log      *slog.Logger
+	serving  bool // this process goes on to look after what it finds
 
 	// seen is what this process has done about attempts; only passes touch it.
 	seen map[tallyman.AttemptRef]*memory
@@ -110,6 +111,7 @@ func New(b Backend, st Store, sv Service, ch Channel, h History, p Patience, log
 
 // Run makes passes until ctx ends.
 func (x *Executor) Run(ctx context.Context) error {
+	x.serving = true
 	changed, end := x.service.Changed()
 	defer end()
 	t := time.NewTicker(tick)
@@ -218,7 +220,7 @@ func (x *Executor) start(ctx context.Context, a Active) error {
 func (x *Executor) attend(ctx context.Context, a Active) error {
 	ref := a.Attempt.Ref()
 	m := x.memory(ref)
-	if !m.known {
+	if !m.known && x.serving {
 		m.known = true
 		if err := x.service.Note(ctx, ref, "adopted", "a server found the runner at work and took it over"); err != nil {
 			return err

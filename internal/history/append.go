@@ -11,15 +11,7 @@ import (
 )
 
 // GapError refuses events that do not follow those that are stored.
-type GapError struct {
-	Journal  string
-	Expected uint64 // the cursor to go on from
-}
-
-// Error tells the cursor to go on from.
-func (e *GapError) Error() string {
-	return fmt.Sprintf("journal %s goes on at event %d", e.Journal, e.Expected)
-}
+type GapError = tallyman.GapError
 
 // Append stores events, of which the first has the cursor from, and returns
 // the cursor after the journal's last. They are on the disk when it returns

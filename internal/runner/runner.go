@@ -271,6 +271,9 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 				stop()
 			}
 		}
+		if w.progress.Fatal != "" {
+			stop() // its outcome says why it could not end well
+		}
 		if finished && now.Sub(w.activity) >= r.spec.ResultGrace.D() {
 			stop()
 		}

@@ -123,7 +123,7 @@ func (a *agent) signal(sig syscall.Signal, group bool) {
 // stop ends the harness in its own stop order, then by TERM, then by KILL.
 func (a *agent) stop(order []harness.StopStep, grace time.Duration) {
 	for _, step := range append(order, harness.StopStep{Signal: syscall.SIGTERM, Wait: grace}) {
-		if order != nil && step.Wait > grace {
+		if step.Wait == 0 || step.Wait > grace {
 			step.Wait = grace
 		}
 		a.signal(step.Signal, step.Group)

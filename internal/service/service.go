@@ -39,6 +39,8 @@ type Blobs interface {
 type Checks struct {
 	// Validate checks an agent as a run would use it.
 	Validate func(tallyman.Agent) error
+	// Harness checks what only the harness's adapter knows: its settings.
+	Harness func(tallyman.AgentSpec) error
 	// Steps turns the prompt of a script without steps into steps.
 	Steps func(prompt []byte) (json.RawMessage, error)
 	// PromptLimit is how many bytes a harness takes on standard input, 0: any.

@@ -202,6 +202,9 @@ func (s *Service) checkSpec(ctx context.Context, req tallyman.Request, a tallyma
 	if err := s.checks.Validate(a); err != nil {
 		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.InvalidSpec, Message: err.Error(), Err: err}
 	}
+	if err := s.checks.Harness(a.Spec); err != nil {
+		return err
+	}
 	spec := a.Spec
 	invalid := func(format string, args ...any) error {
 		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.InvalidSpec, Message: fmt.Sprintf(format, args...)}

@@ -1,9 +1,11 @@
 package strictyaml
 
 import (
+	"regexp"
 	"strconv"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 )
 
 // kind is what a node is to a reader of the file.
@@ -56,6 +58,8 @@ func nodeName(n ast.Node) string {
 	return n.GetToken().Value
 }
 
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+
 // kindOf tells what a resolved node is and, of a scalar, how it was written:
 // of a text its content.
 func kindOf(n ast.Node) (kind, string) {
@@ -63,6 +67,10 @@ func kindOf(n ast.Node) (kind, string) {
 	case nil, *ast.NullNode:
 		return kindNull, ""
 	case *ast.StringNode:
+		// The parser takes 1e3 and whole numbers beyond 64 bits for text.
+		if n.Token.Type == token.StringType && jsonNumber.MatchString(n.Value) {
+			return kindNumber, n.Value
+		}
 		return kindText, n.Value
 	case *ast.LiteralNode:
 		return kindText, n.Value.Value

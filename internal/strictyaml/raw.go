@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -75,9 +74,12 @@ func number(n ast.Node) ([]byte, bool) {
 		case uint64:
 			return strconv.AppendUint(nil, v, 10), true
 		}
+	case *ast.StringNode: // in JSON's own form: see kindOf
+		_, err := strconv.ParseFloat(n.Value, 64)
+		return []byte(n.Value), err == nil
 	case *ast.FloatNode:
 		// Not the node's own value: that is 0 when the text is beyond all floats.
-		v, err := strconv.ParseFloat(strings.ReplaceAll(n.Token.Value, "_", ""), 64)
+		v, err := strconv.ParseFloat(n.Token.Value, 64)
 		if err != nil {
 			return nil, false
 		}

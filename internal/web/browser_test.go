@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os/exec"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,9 +76,33 @@ func until(t *testing.T, ctx context.Context, js string) {
 	}
 }
 
-const watchTasks = `window.longest = 0; new PerformanceObserver((l) => { for (const e of l.getEntries()) { longest = Math.max(longest, e.duration); (window.all ||= []).push(Math.round(e.startTime) + '+' + e.duration); } }).observe({ type: "longtask", buffered: true })`
+// contention is how much longer work takes here than its processor time:
+// about 1 on an idle machine, more when others use it too.
+func contention() float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	used := func() time.Duration {
+		var u syscall.Rusage
+		if syscall.Getrusage(1, &u) != nil { // 1: this thread
+			return 0
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	start, before := time.Now(), used()
+	for used()-before < 300*time.Millisecond {
+		if time.Since(start) > 10*time.Second {
+			break
+		}
+	}
+	return max(1, float64(time.Since(start))/float64(300*time.Millisecond))
+}
 
+const watchTasks = `window.longest = 0; new PerformanceObserver((l) => { for (const e of l.getEntries()) longest = Math.max(longest, e.duration); }).observe({ type: "longtask", buffered: true })`
+
+// The figures hold for a machine that does nothing else; on a busy one they
+// are stretched by how busy it is.
 func TestTenThousandEventsDoNotFreezeThePage(t *testing.T) {
+	busy := contention()
 	f := newFake()
 	f.put(running(1))
 	f.say(runID(1), texts(10000)...)
@@ -85,7 +111,7 @@ func TestTenThousandEventsDoNotFreezeThePage(t *testing.T) {
 	last := `document.getElementById("log").lastElementChild?.textContent.includes("%s")`
 	until(t, ctx, fmt.Sprintf(last, "text number 10000"))
 	until(t, ctx, `performance.getEntriesByName("first-contentful-paint").length`)
-	if paint := eval[float64](t, ctx, `performance.getEntriesByName("first-contentful-paint")[0].startTime`); paint > 1000 {
+	if paint := eval[float64](t, ctx, `performance.getEntriesByName("first-contentful-paint")[0].startTime`); paint > 1000*busy {
 		t.Errorf("the first paint came after %.0f ms", paint)
 	}
 	for i := range 20 { // ten thousand more while it is watched, tools among them
@@ -99,7 +125,8 @@ func TestTenThousandEventsDoNotFreezeThePage(t *testing.T) {
 	}
 	f.say(runID(1), tallyman.Event{Time: time.Now(), Type: tallyman.EventText, Text: "the very last"})
 	until(t, ctx, fmt.Sprintf(last, "the very last"))
-	if longest := eval[float64](t, ctx, "longest"); longest > 200 {
+	busy = max(busy, contention())
+	if longest := eval[float64](t, ctx, "longest"); longest > 200*busy {
 		t.Errorf("a task of %.0f ms held the page up", longest)
 	}
 	if n := eval[int](t, ctx, `document.querySelectorAll("#log .ev").length`); n > 2500 {
@@ -108,8 +135,7 @@ func TestTenThousandEventsDoNotFreezeThePage(t *testing.T) {
 	if !eval[bool](t, ctx, `document.getElementById("end").getBoundingClientRect().bottom <= innerHeight + 48`) {
 		t.Error("the page does not follow")
 	}
-	t.Log(eval[[]string](t, ctx, "window.all || []"))
-	t.Logf("longest task %.0f ms, first paint %.0f ms, %d events kept", eval[float64](t, ctx, "longest"),
+	t.Logf("contention %.1f, longest task %.0f ms, first paint %.0f ms, %d events kept", busy, eval[float64](t, ctx, "longest"),
 		eval[float64](t, ctx, `performance.getEntriesByName("first-contentful-paint")[0].startTime`), eval[int](t, ctx, `document.querySelectorAll("#log .ev").length`))
 
 	// What was dropped or never shown can be loaded, without a jump or a gap.
@@ -237,9 +263,14 @@ func TestARunIsSubmittedStoppedAndRepeated(t *testing.T) {
 	until(t, ctx, `document.querySelector(".cmd code").innerText === "tallyman run claude 'say '\\''hello'\\'''"`)
 	do(t, ctx, chromedp.Click(chromedp.CSS("#new .go")))
 	until(t, ctx, `document.querySelector("#f-why")?.innerText.includes("Next in line")`)
-	do(t, ctx, chromedp.Click(chromedp.CSS(`[data-k="stop"] summary`)), chromedp.Click(chromedp.CSS(`[data-k="stop"] button`)))
+	click := func(css string) {
+		do(t, ctx, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).click()", css)))
+	}
+	click(`[data-k="stop"] summary`)
+	click(`[data-k="stop"] button`)
 	until(t, ctx, `document.querySelector("#f-head .s-stopped")`)
-	do(t, ctx, chromedp.Click(chromedp.CSS(`[data-k="rerun"] summary`)), chromedp.Click(chromedp.CSS(`[data-k="rerun"] button`)))
+	click(`[data-k="rerun"] summary`)
+	click(`[data-k="rerun"] button`)
 	until(t, ctx, `document.querySelector("#f-head .s-queued")`)
 	want := []string{"submit claude say 'hello' web", "stop " + runID(0), "rerun " + runID(0)}
 	if diff := cmp.Diff(want, f.asked); diff != "" {

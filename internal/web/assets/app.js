@@ -93,8 +93,18 @@
     end() { this.over = true; this.close(); }
   }
 
-  // swap puts new in the place of old, and keeps open what was opened there.
+  // bare is an element's HTML without what the clock and the reader change.
+  const bare = (el) => {
+    const copy = el.cloneNode(true);
+    for (const d of copy.querySelectorAll("details")) d.open = false;
+    for (const t of copy.querySelectorAll("[data-since], [data-clock]")) { t.textContent = ""; t.removeAttribute("title"); t.removeAttribute("value"); }
+    return copy.outerHTML;
+  };
+
+  // swap puts new in the place of old where they differ, and keeps open what
+  // was opened there.
   const swap = (old, fresh) => {
+    if (bare(old) === bare(fresh)) return;
     const open = new Map();
     for (const d of old.querySelectorAll("details[data-k]")) open.set(d.dataset.k, d.open);
     for (const d of fresh.querySelectorAll("details[data-k]")) if (open.has(d.dataset.k)) d.open = open.get(d.dataset.k);
@@ -143,21 +153,22 @@
     const MAX = 2000, TRIM = 100; // events, of some five nodes each
     const follow = $("follow"), queue = [], live = new Map();
     const url = log.dataset.url;
-    let following = false, busy = false, stream = null, touched = 0, over = false;
+    let following = false, busy = false, stream = null, lastY = scrollY, over = false;
 
     const end = $("end");
     const atEnd = () => { const y = end.getBoundingClientRect().bottom; return y <= innerHeight + 48 && y > 0; };
-    const toEnd = () => end.scrollIntoView({ block: "end", behavior: "instant" });
+    const toEnd = () => { end.scrollIntoView({ block: "end", behavior: "instant" }); lastY = scrollY; };
     const showFollow = () => { follow.hidden = following || over; };
     addEventListener("scroll", () => {
-      if (Date.now() - touched < 100) return; // our own
-      const now = atEnd();
+      // Only the reader moves up; what grows below, or is dropped above, does not.
+      const now = atEnd() || (following && scrollY >= lastY - 1);
+      lastY = scrollY;
       if (now === following) return;
       following = now;
       showFollow();
       if (following && stream && stream.paused) stream.pause(false);
     }, { passive: true });
-    follow.addEventListener("click", () => { following = true; showFollow(); touched = Date.now(); toEnd(); if (stream) stream.pause(false); });
+    follow.addEventListener("click", () => { following = true; showFollow(); toEnd(); if (stream) stream.pause(false); });
 
     // place puts one article where it belongs. What was there already is
     // brought up to date; its sub-agent's part stays.
@@ -194,8 +205,8 @@
         if (el.classList.contains("ev")) { extra -= 1 + el.getElementsByClassName("ev").length; el.remove(); }
         el = next;
       }
-      const first = log.querySelector(":scope > .ev");
-      if (!first || !/^e\d+\.\d+$/.test(first.id)) return;
+      const first = log.querySelector(':scope > .ev[id^="e"]');
+      if (!first) return;
       let older = $("older");
       if (!older) {
         log.prepend(parse('<p class="older"><a id="older">load earlier</a></p>'));
@@ -211,7 +222,7 @@
       while (queue.length && (n++ < 8 || performance.now() < until)) queue.shift()();
       trim();
       if ($("nothing") && log.querySelector(".ev")) $("nothing").remove();
-      if (following) { touched = Date.now(); toEnd(); }
+      if (following) toEnd();
       if (queue.length) later();
     };
     const later = () => { if (!busy) { busy = true; requestAnimationFrame(drain); } };
@@ -234,6 +245,8 @@
       el.firstChild.firstChild.append(d.text);
     };
 
+    new ResizeObserver(() => { if (following) toEnd(); }).observe(log);
+
     if (log.dataset.live) {
       stream = new Stream(log.dataset.live, {
         html: (html) => {
@@ -253,7 +266,7 @@
         end: () => { stream.end(); queue.push(() => { over = true; showFollow(); for (const el of live.values()) el.remove(); live.clear(); }); later(); },
       });
       over = !!document.querySelector("#f-head .s-succeeded, #f-head .s-failed, #f-head .s-stopped");
-      if (!location.hash && !over) { following = true; touched = Date.now(); requestAnimationFrame(toEnd); }
+      if (!location.hash && !over) { following = true; requestAnimationFrame(toEnd); }
       showFollow();
     }
 
@@ -273,7 +286,6 @@
         const part = parse(text);
         for (const el of [...part.querySelectorAll(".ev")]) if ($(el.id)) el.remove();
         a.parentElement.replaceWith(part);
-        touched = Date.now();
         scrollTo({ top: root.scrollHeight - height, behavior: "instant" });
         tick();
       } catch (err) {
