@@ -129,7 +129,7 @@ func TestTheCommandLineHasNoClusterInIt(t *testing.T) {
 }
 
 // runnerDeps are the only modules beside ours that the lean runner is made of.
-var runnerDeps = []string{"golang.org/x/sys", "golang.org/x/text", "github.com/tidwall/", "github.com/santhosh-tekuri/jsonschema/"}
+var runnerDeps = []string{"golang.org/x/sys", "github.com/tidwall/"}
 
 func TestTheRunnerIsLean(t *testing.T) {
 	for _, dep := range list(t, "./cmd/tallyman-runner")[0].Deps {

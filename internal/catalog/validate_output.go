@@ -1,13 +1,11 @@
 package catalog
 
 import (
-	"bytes"
 	"encoding/json"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/tallyman-dev/tallyman"
 )
 
@@ -60,21 +58,10 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// schemaURL is what a schema is called while it is compiled.
-const schemaURL = "schema:///"
-
 // wrongSchema says what is wrong with a JSON Schema, "" if nothing is. What it
 // refers to must be in it: nothing is loaded.
 func wrongSchema(raw json.RawMessage) string {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return "this is no JSON: " + err.Error()
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err = c.AddResource(schemaURL, doc); err == nil {
-		_, err = c.Compile(schemaURL)
-	}
+	_, err := compileSchema(raw)
 	if err == nil {
 		return ""
 	}

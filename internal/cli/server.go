@@ -133,7 +133,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	h.local = s.local
 	h.service = service.New(service.Options{
 		Store: st, Agents: h.agents, Backend: s.local, Blobs: h.blobs,
-		Checks: service.Checks{Validate: catalog.Validate, Harness: harness.Check, Steps: catalog.ScriptSteps, PromptLimit: harness.PromptLimit},
+		Checks: service.Checks{Validate: catalog.Validate, Harness: harness.Check, Schema: catalog.CheckSchema, Steps: catalog.ScriptSteps, PromptLimit: harness.PromptLimit},
 		Timing: service.Timing{
 			Grace: o.cfg.Grace, ResultGrace: o.cfg.ResultGrace,
 			OrphanBudget: o.cfg.OrphanBudget, DrainBudget: o.cfg.DrainBudget,

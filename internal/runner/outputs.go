@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -35,12 +33,12 @@ func findOutputs(root *os.Root, pattern string, since time.Time) ([]string, erro
 			return nil
 		}
 		if d.IsDir() {
-			if name == ".git" || name != "." && !couldHold(pattern, name) {
+			if name == ".git" || name != "." && !tallyman.MatchBelow(pattern, name) {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if !d.Type().IsRegular() || !matches(pattern, name) {
+		if !d.Type().IsRegular() || !tallyman.MatchPath(pattern, name) {
 			return nil
 		}
 		info, err := d.Info()
@@ -53,39 +51,6 @@ func findOutputs(root *os.Root, pattern string, since time.Time) ([]string, erro
 		return nil
 	})
 	return found, err
-}
-
-// matches reports whether a pattern matches a slash-separated name.
-func matches(pattern, name string) bool {
-	return matchParts(strings.Split(path.Clean(pattern), "/"), strings.Split(name, "/"), false)
-}
-
-// couldHold reports whether the folder may hold a match.
-func couldHold(pattern, dir string) bool {
-	return matchParts(strings.Split(path.Clean(pattern), "/"), strings.Split(dir, "/"), true)
-}
-
-func matchParts(pattern, name []string, prefix bool) bool {
-	for i, p := range pattern {
-		if p == "**" {
-			if prefix {
-				return true
-			}
-			for skip := i; skip <= len(name); skip++ {
-				if matchParts(pattern[i+1:], name[skip:], false) {
-					return true
-				}
-			}
-			return false
-		}
-		if i == len(name) {
-			return prefix
-		}
-		if ok, err := path.Match(p, name[i]); err != nil || !ok {
-			return false
-		}
-	}
-	return len(pattern) == len(name)
 }
 
 // outputs uploads what the run left and judges it. The verdict is nil when
@@ -111,11 +76,6 @@ func (r *run) outputs(ctx context.Context, since time.Time) (verdict *order) {
 			verdict = firstOrder(verdict, &order{tallyman.NoOutput, fmt.Sprintf("no file newer than the attempt matches the required output %q", out.Path)})
 		}
 		for _, name := range names {
-			if len(out.Schema) > 0 {
-				if err := checkSchema(root, name, out.Schema); err != nil {
-					verdict = firstOrder(verdict, &order{tallyman.OutputInvalid, fmt.Sprintf("output %s: %v", name, err)})
-				}
-			}
 			if slices.Contains(sent, name) {
 				continue
 			}
@@ -155,6 +115,8 @@ func (r *run) upload(ctx context.Context, root *os.Root, name string) *order {
 		case err == nil:
 			r.rec.event(tallyman.Event{Type: tallyman.EventArtifact, Name: name, Data: data(map[string]any{"size": size, "digest": digest})})
 			return nil
+		case code == tallyman.Invalid:
+			return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s: %v", name, err)}
 		case code == tallyman.TooLarge:
 			return &order{tallyman.OutputTooLarge, fmt.Sprintf("output %s: %v", name, err)}
 		case code != tallyman.Unavailable || ctx.Err() != nil:

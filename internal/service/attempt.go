@@ -400,15 +400,6 @@ func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
 	return nil
 }
 
-// Artifact records a file that an attempt left.
-func (s *Service) Artifact(ctx context.Context, a tallyman.Artifact) error {
-	err := s.store.InTx(ctx, func(tx *store.Tx) error { return tx.PutArtifact(a) })
-	if err != nil {
-		return fmt.Errorf("record artifact %s of run %s: %w", a.Name, a.RunID, err)
-	}
-	return nil
-}
-
 // Note adds what the server saw to a run's timeline.
 func (s *Service) Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error {
 	e := tallyman.TimelineEntry{At: s.now(), Attempt: ref.Number, Kind: kind, Message: message}

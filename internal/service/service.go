@@ -41,6 +41,8 @@ type Checks struct {
 	Validate func(tallyman.Agent) error
 	// Harness checks what only the harness's adapter knows: its settings.
 	Harness func(tallyman.AgentSpec) error
+	// Schema checks a JSON file against a JSON Schema.
+	Schema func(schema json.RawMessage, file io.Reader) error
 	// Steps turns the prompt of a script without steps into steps.
 	Steps func(prompt []byte) (json.RawMessage, error)
 	// PromptLimit is how many bytes a harness takes on standard input, 0: any.
