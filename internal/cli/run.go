@@ -436,18 +436,6 @@ func (c *command) transcript(run tallyman.Run, quiet bool) func([]byte) error {
 	}
 }
 
-func decodeEvent(line []byte) (tallyman.EventID, tallyman.Event, error) {
-	var head struct {
-		ID string `json:"id"`
-		tallyman.Event
-	}
-	if err := json.Unmarshal(line, &head); err != nil {
-		return tallyman.EventID{}, head.Event, fmt.Errorf("read an event: %w", err)
-	}
-	id, err := tallyman.ParseEventID(head.ID)
-	return id, head.Event, err
-}
-
 func (c *command) summary(run tallyman.Run) error {
 	text := "\n" + run.Name + "\n"
 	for _, line := range render.Summary(run) {
