@@ -18,6 +18,7 @@ var house = map[string][]string{
 	"":       {},
 	"client": {},
 
+	"internal/fault":      {}, // its door is for whoever has a place at which a crash must be survivable
 	"internal/strictyaml": {},
 	"internal/config":     {"strictyaml"}, // people write both, and want the same words for the same faults
 	"internal/catalog":    {"strictyaml"},
@@ -28,17 +29,17 @@ var house = map[string][]string{
 	"internal/history":             {},
 	"internal/history/historytest": {"history"},
 	"internal/blob":                {},
-	"internal/service":             {"store", "history"}, // the hall: it alone writes runs, and joins them with their events for readers
+	"internal/service":             {"store", "history", "fault"}, // the hall: it alone writes runs, and joins them with their events for readers
 	"internal/scheduler":           {},
-	"internal/executor":            {},
+	"internal/executor":            {"fault"},
 
 	"internal/journal":   {},
 	"internal/mask":      {},
 	"internal/price":     {},
-	"internal/harness":   {"price"},                      // what a model's tokens cost, where the harness does not say
-	"internal/runner":    {"journal", "harness", "mask"}, // a process of its own that is made of these
-	"internal/local":     {"runner", "journal"},          // it kills what a dead runner left, and reads its journal
-	"internal/gateway":   {},
+	"internal/harness":   {"price"},                               // what a model's tokens cost, where the harness does not say
+	"internal/runner":    {"journal", "harness", "mask", "fault"}, // a process of its own that is made of these
+	"internal/local":     {"runner", "journal", "fault"},          // it kills what a dead runner left, and reads its journal
+	"internal/gateway":   {"fault"},
 	"internal/fakemodel": {},
 
 	"internal/render":    {},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 )
 
 const tick = 2 * time.Second
@@ -171,6 +172,7 @@ func (x *Executor) drive(ctx context.Context, a Active) error {
 					return err
 				}
 			}
+			fault.Point(fault.ExecutorSettled)
 			return x.service.End(ctx, ref, s)
 		}
 		return nil
@@ -268,6 +270,7 @@ func (x *Executor) release(ctx context.Context, a Active, obs Observation) error
 	if err := x.deliver(ctx, a, obs); err != nil {
 		return err
 	}
+	fault.Point(fault.ExecutorEnded)
 	if err := x.service.Gone(ctx, ref); err != nil {
 		return err
 	}
@@ -301,6 +304,7 @@ func (x *Executor) deliver(ctx context.Context, a Active, obs Observation) error
 		if len(lines) == 0 {
 			return nil
 		}
+		fault.Point(fault.ExecutorDelivering)
 		n, err := x.history.Append(ctx, obs.Journal, next, lines)
 		next, lines, size = n, nil, 0
 		return err

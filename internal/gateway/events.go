@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 )
 
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -57,6 +58,7 @@ func (g *Gateway) events(c call) error {
 	if err != nil {
 		return err
 	}
+	fault.Point(fault.GatewayStored)
 	writeJSON(c.w, http.StatusOK, tallyman.EventsAnswer{Next: next})
 	return nil
 }

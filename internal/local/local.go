@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 	"github.com/tallyman-dev/tallyman/internal/journal"
 	"github.com/tallyman-dev/tallyman/internal/runner"
 )
@@ -131,6 +132,7 @@ func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attemp
 	if _, err := os.Stat(filepath.Join(dir, "journal")); err == nil {
 		return nil // it was started before: observing settles it
 	}
+	fault.Point(fault.LocalLocked)
 	out, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return backendError("open the log of attempt %s: %w", ref, err)
@@ -155,6 +157,7 @@ func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attemp
 	if err := cmd.Start(); err != nil {
 		return backendError("start the runner %s: %w", b.o.Runner[0], err)
 	}
+	fault.Point(fault.LocalForked)
 	delete(b.exited, ref)
 	b.children[ref] = cmd.Process.Pid
 	if err := cmd.Process.Release(); err != nil {
@@ -163,6 +166,7 @@ func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attemp
 	if _, err := write.Write(boot); err != nil {
 		return fmt.Errorf("tell the runner of %s its attempt: %w", ref, err)
 	}
+	fault.Point(fault.LocalBootstrapped)
 	return nil
 }
 

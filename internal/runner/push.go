@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 	"github.com/tallyman-dev/tallyman/internal/journal"
 )
 
@@ -44,6 +45,7 @@ func (u *uplink) report(ctx context.Context) error {
 			return fmt.Errorf("wait for the journal: %w", err)
 		}
 	}
+	fault.Point(fault.RunnerReporting)
 	body, err := json.Marshal(tallyman.ControlReport{Facts: facts, LastCursor: u.journal.Durable()})
 	if err != nil {
 		return fmt.Errorf("encode facts: %w", err)
@@ -52,6 +54,7 @@ func (u *uplink) report(ctx context.Context) error {
 	if err := u.call(ctx, http.MethodPost, "control?epoch="+u.epochText(), bytes.NewReader(body), &answer); err != nil {
 		return err
 	}
+	fault.Point(fault.RunnerReported)
 	if answer.Stop != nil {
 		u.order(*answer.Stop)
 	}

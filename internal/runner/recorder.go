@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 	"github.com/tallyman-dev/tallyman/internal/harness"
 	"github.com/tallyman-dev/tallyman/internal/journal"
 	"github.com/tallyman-dev/tallyman/internal/mask"
@@ -84,6 +85,7 @@ func (r *recorder) stdout(c chunk) {
 		r.encode()
 	}
 	r.commit()
+	fault.Point(fault.RunnerStreaming)
 	r.poke()
 }
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 	"github.com/tallyman-dev/tallyman/internal/harness"
 	"github.com/tallyman-dev/tallyman/internal/journal"
 	"github.com/tallyman-dev/tallyman/internal/mask"
@@ -131,6 +132,7 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 	if r.journal, err = journal.Create(dir, header, journal.Options{}); err != nil {
 		return err
 	}
+	fault.Point(fault.RunnerJournalCreated)
 	r.up = newUplink(boot, version, rand.Text(), strconv.Itoa(os.Getpid()), log)
 	r.up.journal, r.up.dir, r.up.header = r.journal, dir, header
 	r.rec = newRecorder(r.journal, r.up.provisional)
@@ -141,6 +143,7 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 	if err != nil {
 		return errors.Join(fmt.Errorf("introduce the runner to the server: %w", err), r.journal.Close())
 	}
+	fault.Point(fault.RunnerWelcomed)
 	r.spec = welcome.Spec
 	r.rec.mask = mask.New(secrets(r.spec.Env))
 
@@ -152,8 +155,11 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 	go func() { upErr = <-refused; close(lost) }()
 
 	outcome := r.work(ctx, lost)
+	fault.Point(fault.RunnerEnding)
 	last := r.end(outcome)
+	fault.Point(fault.RunnerEnded)
 	err = r.drain(last, lost)
+	fault.Point(fault.RunnerDrained)
 	stopSending()
 	<-lost
 	return errors.Join(err, upErr, r.journal.Close())
@@ -204,16 +210,19 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 		prompt = l.prompt
 	}
 	since := time.Now().Truncate(time.Second) // some file systems keep whole seconds
+	fault.Point(fault.RunnerAgentStarting)
 	a, err := startAgent(l.inv, r.spec.WorkDir, l.env, r.boot.Attempt, prompt, r.rec)
 	if err != nil {
 		return harness.StartError(err, l.inv.Argv)
 	}
+	fault.Point(fault.RunnerAgentForked)
 	started := time.Now()
 	r.rec.started(started, r.adapter.NewParser(r.spec))
 	cursor := r.rec.event(tallyman.Event{Time: started, Type: tallyman.EventAgentStarted, Data: data(map[string]any{
 		"program": l.inv.Argv[0], "pid": a.cmd.Process.Pid, "dir": r.spec.WorkDir,
 	})})
 	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactStarted, At: started})
+	fault.Point(fault.RunnerAgentRecorded)
 	a.follow(r.rec)
 
 	intent, interrupted := r.watch(ctx, a, lost)
@@ -225,6 +234,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 		r.log.Error("killing the tree", "err", err)
 		r.rec.event(tallyman.Event{Type: tallyman.EventError, Name: "survivors", Text: err.Error()})
 	}
+	fault.Point(fault.RunnerAgentExited)
 	r.rec.closeStream()
 	r.rec.event(tallyman.Event{Type: tallyman.EventAgentExited, Data: data(map[string]any{
 		"exit_code": exit.Code, "signal": exit.Signal, "sent": exit.Sent, "killed": killed,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
@@ -34,9 +35,15 @@ func (s *Service) Admit(ctx context.Context, run tallyman.Run, global, perAgent 
 		if was.NotBefore != nil {
 			attempt.QueuedAt = *was.NotBefore
 		}
-		return tx.InsertAttempt(attempt)
+		err = tx.InsertAttempt(attempt)
+		fault.Point(fault.AdmitCommitting)
+		return err
 	})
-	return attempt, err
+	if err != nil {
+		return attempt, err
+	}
+	fault.Point(fault.AdmitCommitted)
+	return attempt, nil
 }
 
 // AgentCap is how many attempts of a queued run's agent may run at once, 0:
@@ -124,11 +131,14 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 		if attempt, v = run.Greet(a, h, true); v != tallyman.HelloWelcome {
 			return nil
 		}
-		return tx.PutAttempt(attempt)
+		err = tx.PutAttempt(attempt)
+		fault.Point(fault.GreetCommitting)
+		return err
 	})
 	if err != nil {
 		return w, v, fmt.Errorf("hello of %s: %w", ref, err)
 	}
+	fault.Point(fault.GreetCommitted)
 	switch v {
 	case tallyman.HelloWelcome:
 	case tallyman.HelloMismatch, tallyman.HelloRegressed:
@@ -198,11 +208,13 @@ func (s *Service) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int
 			return err
 		}
 		answer = tallyman.ControlAnswer{ControlCursor: a.LastCursor, Stop: stopOrder(run)}
+		fault.Point(fault.ReportCommitting)
 		return nil
 	})
 	if err != nil {
 		return answer, fmt.Errorf("report of %s: %w", ref, err)
 	}
+	fault.Point(fault.ReportCommitted)
 	s.notices.tell()
 	return answer, nil
 }
@@ -347,11 +359,14 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement
 		if run, err = s.count(tx, run, was); err != nil {
 			return err
 		}
-		return tx.Timeline(run.ID, endEntry(run, ref, e, now))
+		err = tx.Timeline(run.ID, endEntry(run, ref, e, now))
+		fault.Point(fault.EndCommitting)
+		return err
 	})
 	if err != nil {
 		return run, fmt.Errorf("end attempt %s: %w", ref, err)
 	}
+	fault.Point(fault.EndCommitted)
 	s.notices.tell()
 	return run, nil
 }
@@ -393,9 +408,14 @@ func (s *Service) keepResult(ctx context.Context, result string) (inline, blob s
 
 // Gone frees the slot of an attempt whose processes are known to be gone.
 func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
-	if err := s.amend(ctx, ref, func(a *tallyman.Attempt) { a.Gone = true }); err != nil {
+	err := s.amend(ctx, ref, func(a *tallyman.Attempt) {
+		a.Gone = true
+		fault.Point(fault.GoneCommitting)
+	})
+	if err != nil {
 		return err
 	}
+	fault.Point(fault.GoneCommitted)
 	s.notices.tell()
 	return nil
 }

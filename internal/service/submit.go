@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
@@ -66,11 +67,14 @@ func (s *Service) Submit(ctx context.Context, req tallyman.Request) (run tallyma
 		if err := tx.InsertRun(run, detail); err != nil {
 			return err
 		}
-		return tx.Timeline(run.ID, tallyman.TimelineEntry{At: run.CreatedAt, Kind: "queued", Message: "submitted by " + string(run.Source)})
+		err := tx.Timeline(run.ID, tallyman.TimelineEntry{At: run.CreatedAt, Kind: "queued", Message: "submitted by " + string(run.Source)})
+		fault.Point(fault.SubmitCommitting)
+		return err
 	})
 	if err != nil {
 		return tallyman.Run{}, false, fmt.Errorf("submit a run of %s: %w", req.Agent, err)
 	}
+	fault.Point(fault.SubmitCommitted)
 	if created {
 		s.notices.tell()
 	}
