@@ -43,7 +43,7 @@ e2e: build ## real Claude Code CLI, real Chromium, crash loop of SEEDS seeds, ne
 	./test/newcomer.sh
 
 bench: build ## every benchmark, product and peer in one run
-	./test/bench.sh
+	$(GO) run ./test/bench
 
 soak: build ## the long versions: 500 crash seeds, ten minutes of fuzzing each
 	$(GO) test -count=1 -tags 'faults' -timeout 6h ./test/crash/... -seeds 500
