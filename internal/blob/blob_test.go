@@ -184,7 +184,12 @@ func TestListNamesEveryBlobAndNothingElse(t *testing.T) {
 	if _, _, err := f.Resume(t.Context(), digestOf("partial"), 7, 0, strings.NewReader("par")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "sha256", "README"), nil, 0o600); err != nil {
+	elsewhere := filepath.Join(dir, "sha256", "elsewhere")
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "sha256", "README"), nil, 0o600),
+		os.Mkdir(elsewhere, 0o700),
+		os.WriteFile(filepath.Join(elsewhere, strings.TrimPrefix(digestOf("a"), "sha256:")), nil, 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

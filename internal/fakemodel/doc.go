@@ -41,9 +41,10 @@
 //	%%loop%%                at the very end: begin again with the first reply
 //
 // Directives are carried out in order, one reply per model call. A reply ends
-// after its tool calls or at %%next%%. An error with nothing before it is the
-// HTTP status, else it comes in mid stream. after=N lets N more pieces pass
-// first. An error, stall or cut whose times are used up is passed over, so
+// after its tool calls or at %%next%%; usage and stop may still follow the
+// calls they are about. An error with nothing before it is the HTTP status,
+// else it comes in mid stream. after=N lets N more pieces pass first. An
+// error, stall or cut whose times are used up is passed over, so
 // `%%error 529 times=2%% %%say hello%%` fails twice and then says hello. A
 // directive that cannot be read is answered with status 400 and says why.
 //

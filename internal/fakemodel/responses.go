@@ -107,8 +107,8 @@ func (r *responsesWire) begin() []frame {
 // kind is how one kind of item is streamed.
 type kind struct {
 	prefix string         // of its id
-	item   map[string]any // when it is finished; "" and [] while it is open
-	open   map[string]any // the fields that differ while it is open
+	item   map[string]any // when it is finished
+	open   map[string]any // the fields that differ before that
 	part   string         // the name of its part's events: content_part or reasoning_summary_part; "" for none
 	place  string         // what counts its parts
 	value  map[string]any // the finished part

@@ -137,7 +137,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		return s.refuse(w, c, fault)
 	}
 	s.note(c, t, len(body))
-	reply, _, err := s.decide(t)
+	reply, err := s.decide(t)
 	if err != nil {
 		return s.refuse(w, c, &Fault{Status: http.StatusBadRequest, Message: err.Error()})
 	}

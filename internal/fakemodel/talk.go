@@ -116,10 +116,9 @@ func (m Match) fits(t *talk) bool {
 	return m.Call == 0 || m.Call == 1+t.replies(t.last(func(string) bool { return true }))
 }
 
-// decide says how to answer. Its scope names the place of the reply's blocks,
-// for counting how often those with times were used. An error means that the
-// prompt has a directive that cannot be read.
-func (s *Server) decide(t *talk) (reply Reply, scope string, err error) {
+// decide says how to answer. An error means that the prompt has a directive
+// that cannot be read.
+func (s *Server) decide(t *talk) (Reply, error) {
 	for i, r := range s.script.Rules {
 		if !r.Match.fits(t) {
 			continue
@@ -134,26 +133,26 @@ func (s *Server) decide(t *talk) (reply Reply, scope string, err error) {
 			answer, scope = &r.Turns[n], fmt.Sprintf("rule %d turn %d", i, n)
 		}
 		if s.spend(scope, r.Times) {
-			return s.finish(*answer, scope, t), scope, nil
+			return s.finish(*answer, scope, t), nil
 		}
 	}
 	if at := t.last(hasDirective); at >= 0 {
 		text := t.said[at].text
 		p, err := compile(text)
 		if err != nil {
-			return Reply{}, "", err
+			return Reply{}, err
 		}
 		n := t.replies(at)
 		if r, ok := p.at(n); ok {
-			scope = fmt.Sprintf("prompt %s reply %d", digest(text), n)
-			return s.finish(r, scope, t), scope, nil
+			return s.finish(r, fmt.Sprintf("prompt %s reply %d", digest(text), n), t), nil
 		}
 	}
-	return s.finish(Reply{}, "", t), "", nil
+	return s.finish(Reply{}, "", t), nil
 }
 
 // finish makes a reply ready to send: blocks that depend on the request become
 // plain ones, those that are used up go, and what is left unsaid is filled in.
+// The scope names the reply, for counting how often blocks with times were used.
 // The script's own slices stay as they are.
 func (s *Server) finish(r Reply, scope string, t *talk) Reply {
 	var blocks []Block

@@ -35,11 +35,11 @@ func bodies(prompt string) map[string]struct{ path, body string } {
 func (s *server) ask(format, prompt string, stream bool) *http.Response {
 	s.t.Helper()
 	b := bodies(prompt)[format]
-	verb, flag := "generateContent", "false"
+	verb, streams := "generateContent", "false"
 	if stream {
-		verb, flag = "streamGenerateContent?alt=sse", "true"
+		verb, streams = "streamGenerateContent?alt=sse", "true"
 	}
-	return s.post(strings.Replace(b.path, "VERB", verb, 1), strings.Replace(b.body, "STREAM", flag, 1))
+	return s.post(strings.Replace(b.path, "VERB", verb, 1), strings.Replace(b.body, "STREAM", streams, 1))
 }
 
 func TestWireFormats(t *testing.T) {

@@ -17,7 +17,6 @@ func funcs(base string, a *assets) template.FuncMap {
 		"stamp": stamp,
 		"since": func(t time.Time) string { return render.Took(time.Since(t)) },
 		"count": func(n int) string { return render.Count(int64(n)) },
-		"tally": render.Count,
 		"bytes": render.Bytes,
 		"took":  render.Took,
 	}

@@ -45,13 +45,23 @@ var (
 	away      = regexp.MustCompile(`href="(//[^"]*|https?:[^"]*)"`)
 )
 
-// harmless complains about every tag that an attack may have made.
-func harmless(t *testing.T, where, html string) {
-	t.Helper()
+// alive returns every tag that an attack may have made.
+func alive(html string) (found []string) {
 	for _, m := range tag.FindAllString(html, -1) {
 		if badTag.MatchString(m) || badAttr.MatchString(m) || badTarget.MatchString(m) || guarded.MatchString(m) && !ours.MatchString(m) {
-			t.Errorf("%s: live: %s", where, m)
+			found = append(found, m)
 		}
+	}
+	return found
+}
+
+// harmless complains about those, and about links that nobody should follow.
+func harmless(t *testing.T, where, html string) {
+	t.Helper()
+	for _, m := range alive(html) {
+		t.Errorf("%s: live: %s", where, m)
+	}
+	for _, m := range tag.FindAllString(html, -1) {
 		for _, a := range away.FindAllStringSubmatch(m, -1) {
 			if !strings.HasPrefix(a[1], "https://a.example") && !strings.HasPrefix(a[1], "https://evil.example/seen.png") {
 				t.Errorf("%s: leads to %s", where, a[1])
@@ -108,4 +118,20 @@ func TestTheGuardSees(t *testing.T) {
 			t.Errorf("%s was not seen", live)
 		}
 	}
+}
+
+func FuzzWhatAnAgentSays(f *testing.F) {
+	for _, a := range append(attacks, links...) {
+		f.Add(a)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		src := newFake()
+		src.put(ended(1, tallyman.AgentError, s))
+		src.say(runID(1), tallyman.Event{Time: began, Type: tallyman.EventText, Text: s},
+			tallyman.Event{Time: began, Type: tallyman.EventToolStarted, ToolID: s, Name: s, Data: json.RawMessage(`{"command":` + string(quoted(s)) + `}`)},
+			tallyman.Event{Time: began, Type: tallyman.EventError, Text: s, Parent: s})
+		for _, m := range alive(page(t, open(src), "/runs/"+runID(1))) {
+			t.Errorf("live: %s", m)
+		}
+	})
 }

@@ -110,7 +110,7 @@ func TestToolCall(t *testing.T) {
 	}
 	started, finished := find(t, events, tallyman.EventToolStarted, "Bash"), find(t, events, tallyman.EventToolFinished, "Bash")
 	if started.ToolID == "" || started.ToolID != finished.ToolID || finished.Failed || started.Parent != "" {
-		t.Errorf("the call does not pair up: %+v and %+v", started.Event, finished.Event)
+		t.Errorf("the call does not pair up: %v and %v", started, finished)
 	}
 	var input struct{ Command string }
 	if err := json.Unmarshal(started.Data, &input); err != nil || input.Command != "echo from the tool" {
@@ -123,7 +123,7 @@ func TestFailedToolCall(t *testing.T) {
 	run, code := s.run("tester", `%%tool Bash {"command":"echo no >&2; exit 3"}%% %%say seen%%`)
 	check(t, run, code, tallyman.Succeeded, tallyman.Completed, "seen", calls(2, 2))
 	if e := find(t, s.events(run), tallyman.EventToolFinished, "Bash"); !e.Failed || !strings.Contains(e.Text, "no") {
-		t.Errorf("the call that failed: %+v", e.Event)
+		t.Errorf("the call that failed: %v", e)
 	}
 }
 
@@ -140,16 +140,50 @@ func TestSubAgent(t *testing.T) {
 		t.Errorf("the inner call has parent %q, the outer is %q", inner.Parent, outer.ToolID)
 	}
 	if done := find(t, events, tallyman.EventToolFinished, "Bash"); done.Parent != outer.ToolID || done.Text != "inner" {
-		t.Errorf("the inner call finished: %+v", done.Event)
+		t.Errorf("the inner call finished: %v", done)
 	}
 	if done := find(t, events, tallyman.EventToolFinished, "Agent"); done.Parent != "" || !strings.Contains(done.Text, "inner done") {
-		t.Errorf("the sub-agent finished: %+v", done.Event)
+		t.Errorf("the sub-agent finished: %v", done)
 	}
 	for _, name := range []string{"started", "notification"} {
 		if e := find(t, events, tallyman.EventSubtask, name); e.ToolID != outer.ToolID {
 			t.Errorf("subtask %s belongs to %q, want %q", name, e.ToolID, outer.ToolID)
 		}
 	}
+}
+
+// A background agent makes the CLI write a second result: tokens and turns are
+// those of both, the result is the one that answers the prompt.
+func TestBackgroundSubAgent(t *testing.T) {
+	s := newStage(t)
+	run, code := s.run("tester", `%%tool Agent {"description":"bg","prompt":"%%say bg done%%","subagent_type":"general-purpose","run_in_background":true}%% %%say started%%`)
+	check(t, run, code, tallyman.Succeeded, tallyman.Completed, "started", calls(4, 3))
+	if results := all(s.events(run), tallyman.EventResult); len(results) != 2 || results[1].Name != "task-notification" {
+		t.Errorf("results: %v", results)
+	}
+}
+
+func TestStructuredOutput(t *testing.T) {
+	s := newStage(t)
+	s.agent("structured", map[string]any{"settings": map[string]any{"jsonSchema": map[string]any{
+		"type": "object", "required": []string{"answer"}, "properties": map[string]any{"answer": map[string]any{"type": "number"}},
+	}}})
+	run, code := s.run("structured", `%%tool StructuredOutput {"answer":42}%%`)
+	check(t, run, code, tallyman.Succeeded, tallyman.Completed, `{"answer":42}`, calls(1, run.Usage.Turns))
+	run, code = s.run("structured", "%%say forgotten%%")
+	check(t, run, code, tallyman.Failed, tallyman.NoOutput, run.Result, calls(2, run.Usage.Turns))
+}
+
+func TestOutputsAreKept(t *testing.T) {
+	s := newStage(t)
+	s.agent("writer", map[string]any{"outputs": []any{map[string]any{"path": "out/*.txt"}}})
+	run, code := s.run("writer", `%%tool Write {"file_path":"out/a.txt","content":"the report"}%% %%say written%%`)
+	check(t, run, code, tallyman.Succeeded, tallyman.Completed, "written", calls(2, 2))
+	if got := s.ok("artifacts", "get", run.ID, "out/a.txt", "--to", "-"); got != "the report" {
+		t.Errorf("the artifact holds %q", got)
+	}
+	run, code = s.run("writer", "%%say nothing written%%")
+	check(t, run, code, tallyman.Failed, tallyman.NoOutput, "nothing written", calls(1, 1))
 }
 
 func hooks(t *testing.T, byEvent map[string]string) map[string]any {
@@ -188,7 +222,7 @@ func TestAHookRefusesATool(t *testing.T) {
 	}
 	events := s.events(run)
 	if e := find(t, events, tallyman.EventToolFinished, "Bash"); !e.Failed {
-		t.Errorf("the refused call: %+v", e.Event)
+		t.Errorf("the refused call: %v", e)
 	}
 	if !slices.ContainsFunc(all(events, tallyman.EventHook), func(e event) bool { return e.Failed && e.Name == "PreToolUse:Bash" }) {
 		t.Error("no hook is told as failed")
@@ -222,7 +256,7 @@ func TestMCPServers(t *testing.T) {
 			}
 		}
 		if e := find(t, events, tallyman.EventToolFinished, "mcp__sums__add"); e.Failed || e.Text != "2 + 40 = 42" {
-			t.Errorf("the call: %+v", e.Event)
+			t.Errorf("the call: %v", e)
 		}
 	})
 	t.Run("a required one that fails fails the run", func(t *testing.T) {
@@ -290,7 +324,7 @@ func TestWhatTheCLIRetriesIsTold(t *testing.T) {
 	run, code := s.run("tester", "%%error 529 times=1%% %%say well%%")
 	check(t, run, code, tallyman.Succeeded, tallyman.Completed, "well", calls(1, 1))
 	if retries := all(s.events(run), tallyman.EventRetry); len(retries) != 1 || !strings.Contains(retries[0].Text, "529") {
-		t.Errorf("retries: %+v", retries)
+		t.Errorf("retries: %v", retries)
 	}
 }
 

@@ -250,6 +250,11 @@ type event struct {
 	tallyman.Event
 }
 
+// String leaves out the raw line, which says it all again.
+func (e event) String() string {
+	return fmt.Sprintf("%s %s %s tool=%s parent=%s failed=%v %.300q %s", e.ID, e.Type, e.Name, e.ToolID, e.Parent, e.Failed, e.Text, e.Data)
+}
+
 // events returns the events of a run, after it checked that they have no gap.
 func (s *stage) events(run tallyman.Run) []event {
 	s.t.Helper()
