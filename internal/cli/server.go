@@ -46,6 +46,7 @@ type server struct {
 	exec    *executor.Executor
 	sched   *scheduler.Scheduler
 	local   *local.Backend
+	gateway *gateway.Gateway
 	http    *http.Server
 	sockets []net.Listener
 	listen  string // the TCP address, "" without one
@@ -142,16 +143,16 @@ func (s *server) join(o serverOptions, st *store.Store) {
 		Log:   s.log,
 	})
 	h.transcript = service.NewTranscript(h.service, h.history)
-	gw := gateway.New(h.service, h.history, h.blobs, int64(o.cfg.MaxArtifact), s.log)
+	s.gateway = gateway.New(h.service, h.history, h.blobs, int64(o.cfg.MaxArtifact), s.log)
 	d := driver{Service: h.service, store: st}
-	s.exec = executor.New(backend{s.local}, d, d, gw, h.history, executor.Patience{
+	s.exec = executor.New(backend{s.local}, d, d, s.gateway, h.history, executor.Patience{
 		Stop: o.cfg.Grace.D() + 20*time.Second, Lost: o.cfg.LostTimeout.D(),
 	}, s.log)
 	if o.admit {
 		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, local.Name, s.log)
 	}
 	mux := http.NewServeMux()
-	gw.Routes(mux)
+	s.gateway.Routes(mux)
 	rest.Routes(mux, h, s.info, s.auth, s.log)
 	telemetry.Routes(mux, telemetry.Sources{Counts: pages{h}.Counts, Load: queue{st}.Load, Ready: s.checkReady, Version: s.version})
 	mux.Handle("/", web.New(pages{h}, web.Options{Version: s.version, Log: s.log, Token: s.auth.CSRF, Check: s.auth.CheckCSRF}))
@@ -220,6 +221,7 @@ func (s *server) run(ctx context.Context) error {
 		})
 	}
 	start("local backend", s.local.Run)
+	start("gateway", s.gateway.Run)
 	if s.sched != nil {
 		start("executor", s.exec.Run)
 		start("scheduler", s.sched.Run)

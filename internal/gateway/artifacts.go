@@ -29,7 +29,7 @@ func (g *Gateway) upload(c call) (upload, error) {
 	if u.size > g.maxArtifact {
 		return u, tallyman.Errorf(tallyman.TooLarge, "%d bytes are more than the %d that an artifact may have", u.size, g.maxArtifact)
 	}
-	if _, err := g.control.CheckKey(c.r.Context(), c.ref, c.key); err != nil {
+	if _, err := g.check(c); err != nil {
 		return u, err
 	}
 	return u, nil

@@ -1,7 +1,8 @@
 package gateway
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -20,59 +21,50 @@ func (g *Gateway) Contact(ref tallyman.AttemptRef) time.Time { return g.conns.co
 // Forget drops what is remembered of an attempt whose processes are gone.
 func (g *Gateway) Forget(ref tallyman.AttemptRef) { g.conns.close(ref) }
 
-// commands streams orders to a runner until another connection takes over.
+// Run sends heartbeats on the streams of orders until ctx ends, then closes
+// them. One goroutine serves all of them.
+func (g *Gateway) Run(ctx context.Context) error {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			g.conns.closeStreams()
+			return nil
+		case <-beat.C:
+			g.conns.beat()
+		}
+	}
+}
+
+const streamHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n: connected\n\n"
+
+// commands opens the stream of orders. The connection is taken from the HTTP
+// server, which would keep two goroutines and their stacks for each; what
+// goes out is written by whoever has an order, and by Run.
 func (g *Gateway) commands(c call) error {
 	epoch, err := epochOf(c.r)
 	if err != nil {
 		return err
 	}
-	if _, err := g.control.CheckKey(c.r.Context(), c.ref, c.key); err != nil {
+	if _, err := g.check(c); err != nil {
 		return err
 	}
-	out := http.NewResponseController(c.w)
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	c.w.WriteHeader(http.StatusOK)
-	beat := time.NewTicker(heartbeat)
-	defer beat.Stop()
-	g.conns.touch(c.ref, epoch)
-	var told *tallyman.StopOrder
-	say := func(format string, args ...any) bool {
-		if _, err := fmt.Fprintf(c.w, format, args...); err != nil {
-			return false
-		}
-		return out.Flush() == nil
+	stream, _, err := http.NewResponseController(c.w).Hijack()
+	if err != nil {
+		return fmt.Errorf("take the connection over: %w", err)
 	}
-	if !say(": connected\n\n") {
-		return nil
+	if err := send(stream, streamHead); err != nil {
+		return g.dropped(stream.Close())
 	}
-	for {
-		current, order, changed := g.conns.look(c.ref)
-		if current != epoch {
-			if current < 0 {
-				say("event: final\ndata: {}\n\n")
-			} else {
-				say("event: superseded\ndata: epoch %d\n\n", current)
-			}
-			return nil
-		}
-		if order != nil && order != told {
-			b, err := json.Marshal(order)
-			if err != nil {
-				return nil
-			}
-			if !say("event: stop\ndata: %s\n\n", b) {
-				return nil
-			}
-			told = order
-		}
-		select {
-		case <-c.r.Context().Done():
-			return nil
-		case <-changed:
-		case <-beat.C:
-			if !say(": alive\n\n") {
-				return nil
-			}
-		}
+	g.conns.attach(c.ref, epoch, stream)
+	return nil
+}
+
+// dropped logs what cannot be answered any more: the connection is ours.
+func (g *Gateway) dropped(err error) error {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		g.log.Debug("a runner's stream of orders", "err", err)
 	}
+	return nil
 }

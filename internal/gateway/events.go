@@ -24,11 +24,11 @@ func (g *Gateway) events(c call) error {
 	if err != nil || from == 0 {
 		return tallyman.Errorf(tallyman.Invalid, "from %q is not a cursor; the first is 1", c.r.URL.Query().Get("from"))
 	}
-	attempt, err := g.control.CheckKey(c.r.Context(), c.ref, c.key)
+	journal, err := g.check(c)
 	if err != nil {
 		return err
 	}
-	if attempt.Journal == "" {
+	if journal == "" {
 		return tallyman.Errorf(tallyman.Conflict, "attempt %s has no journal yet: say hello first", c.ref)
 	}
 	body, ok := bodies.Get().(*bytes.Buffer)
@@ -44,12 +44,12 @@ func (g *Gateway) events(c call) error {
 	if err := readBody(c, maxEvents, body); err != nil {
 		return err
 	}
-	lines, err := g.split(attempt.Journal, body.Bytes())
+	lines, err := g.split(journal, body.Bytes())
 	if err != nil {
 		return err
 	}
 	g.conns.touch(c.ref, 0)
-	next, err := g.history.Append(c.r.Context(), attempt.Journal, from, lines)
+	next, err := g.history.Append(c.r.Context(), journal, from, lines)
 	var gap *tallyman.GapError
 	if errors.As(err, &gap) {
 		writeJSON(c.w, http.StatusConflict, tallyman.EventsExpected{Expected: gap.Expected})

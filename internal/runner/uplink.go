@@ -78,7 +78,7 @@ func newUplink(b tallyman.Bootstrap, version, bootID, process string, log *slog.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", b.Socket)
 		},
-		IdleConnTimeout:    2 * time.Second, // an idle connection would cost the server a goroutine
+		IdleConnTimeout:    250 * time.Millisecond, // an idle connection would cost the server a goroutine
 		MaxIdleConns:       2,
 		DisableCompression: true,
 		WriteBufferSize:    64 << 10,
