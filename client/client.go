@@ -23,9 +23,10 @@ import (
 
 // Client calls one server.
 type Client struct {
-	base  string
-	token string
-	http  *http.Client
+	base   string
+	token  string
+	http   *http.Client
+	absent func(ctx context.Context) error
 }
 
 // New makes a client of a server by its URL. token may be "".
@@ -40,12 +41,29 @@ func New(base, token string) (*Client, error) {
 // NewSocket makes a client of the server behind a socket.
 func NewSocket(path string) *Client {
 	d := &net.Dialer{Timeout: 5 * time.Second}
-	return &Client{base: "http://tallyman", http: &http.Client{Transport: &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) },
+	c := &Client{base: "http://tallyman"}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := d.DialContext(ctx, "unix", path)
+			if err == nil || c.absent == nil {
+				return conn, err
+			}
+			if err := c.absent(ctx); err != nil {
+				return nil, err
+			}
+			return d.DialContext(ctx, "unix", path)
+		},
 		DisableCompression: true,
 		ReadBufferSize:     64 << 10,
-	}}}
+	}}
+	return c
 }
+
+// OnAbsent sets what is called when nobody listens on the socket, before the
+// call is given up: when it returns nil, the socket is tried once more. Nothing
+// has been sent by then. It is set before the first call, and may be called
+// from several goroutines.
+func (c *Client) OnAbsent(f func(ctx context.Context) error) { c.absent = f }
 
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

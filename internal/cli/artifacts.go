@@ -40,6 +40,7 @@ func (c *command) artifactsCommand() *cobra.Command {
 	}
 	get.Flags().StringVar(&to, "to", "", "where to write it; - is standard output (default its own name, here)")
 	cmd.AddCommand(ls, get)
+	needsVerb(cmd)
 	return cmd
 }
 

@@ -147,6 +147,7 @@ Start with:   tallyman run demo "say hello"
 Then:         tallyman ls; tallyman up`,
 		SilenceErrors: true, SilenceUsage: true,
 	}
+	needsVerb(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError("%w\nsee: %s --help", err, cmd.CommandPath())
 	})
@@ -159,6 +160,22 @@ Then:         tallyman ls; tallyman up`,
 		c.initCommand(), c.configCommand(), c.doctorCommand(), c.pruneCommand(), c.fakemodelCommand(), c.versionCommand(),
 	)
 	return root
+}
+
+// needsVerb makes a command that only holds others print its help when it
+// stands alone, and refuse a word that is none of them.
+func needsVerb(cmd *cobra.Command) {
+	cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if len(given) == 0 {
+			return cmd.Help()
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(given[0]); len(near) > 0 {
+			hint = fmt.Sprintf("; did you mean %q?", near[0])
+		}
+		return usageError("unknown command %q%s\nsee: %s --help", given[0], hint, cmd.CommandPath())
+	}
 }
 
 // args checks the number of arguments and says what is missing.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,7 +32,11 @@ type session struct {
 	cfg   config.Config
 	admit bool
 
-	local  bool // over the socket
+	local bool           // over the socket
+	probe *client.Client // over the socket, without becoming the server
+
+	mu     sync.Mutex // held while a server is looked for, and at the end
+	closed bool
 	server *server
 	cancel context.CancelFunc
 	ended  chan error
@@ -54,9 +59,17 @@ func (c *command) connect(ctx context.Context, admit bool) (*session, error) {
 		s.Client, err = client.New(cfg.Server, token)
 		return s, err
 	}
-	s.local = true
-	s.Client = client.NewSocket(socketPath(cfg.Data))
+	s.useSocket(s.ensure)
 	return s, s.ensure(ctx)
+}
+
+// useSocket talks to the server of the data folder, whoever that is; absent
+// makes sure that there is one when the one that was there has gone.
+func (s *session) useSocket(absent func(context.Context) error) {
+	s.local = true
+	path := socketPath(s.cfg.Data)
+	s.probe, s.Client = client.NewSocket(path), client.NewSocket(path)
+	s.Client.OnAbsent(absent)
 }
 
 // tokenFor reads the token for a server: the file that is named, or on
@@ -78,7 +91,9 @@ func (c *command) tokenFor(cfg config.Config) (string, error) {
 // ensure makes sure that somebody serves the data folder: who holds the lock
 // already, or this process.
 func (s *session) ensure(ctx context.Context) error {
-	if !s.local || s.server != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.local || s.server != nil || s.closed {
 		return nil
 	}
 	var held *heldError
@@ -90,7 +105,7 @@ func (s *session) ensure(ctx context.Context) error {
 		if !errors.As(err, &held) {
 			return err
 		}
-		if _, err = s.Info(ctx); err == nil {
+		if _, err = s.probe.Info(ctx); err == nil {
 			return nil
 		}
 		if tallyman.CodeOf(err) != tallyman.Unavailable || time.Now().After(until) {
@@ -134,9 +149,14 @@ func (s *session) embed(ctx context.Context) error {
 // close ends an embedded server. What is queued or at work and not waited for
 // gets a server in the background.
 func (s *session) close() error {
-	if s.Client != nil {
-		s.Client.Close()
+	for _, c := range []*client.Client{s.Client, s.probe} {
+		if c != nil {
+			c.Close()
+		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	if s.server == nil {
 		return nil
 	}
@@ -154,6 +174,15 @@ func (s *session) close() error {
 		err = errors.Join(err, s.background())
 	}
 	return err
+}
+
+// abandon prepares for leaving at once, without an end: when this process is
+// the server, one in the background takes over as soon as it is gone.
+func (s *session) abandon() error {
+	if s.server == nil {
+		return nil
+	}
+	return s.background()
 }
 
 // background starts a server that ends when nothing is queued or at work.
@@ -188,7 +217,7 @@ func (s *session) detached(ctx context.Context) error {
 	if !s.local {
 		return nil
 	}
-	if _, err := s.Info(ctx); err == nil {
+	if _, err := s.probe.Info(ctx); err == nil {
 		return nil
 	}
 	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
@@ -198,7 +227,7 @@ func (s *session) detached(ctx context.Context) error {
 		return err
 	}
 	for until := time.Now().Add(startPatience); ; {
-		_, err := s.Info(ctx)
+		_, err := s.probe.Info(ctx)
 		if err == nil {
 			return nil
 		}

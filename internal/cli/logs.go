@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/client"
+	"github.com/tallyman-dev/tallyman/internal/render"
 )
 
 func (c *command) logsCommand() *cobra.Command {
@@ -28,7 +31,7 @@ written: standard output on standard output, standard error on standard error.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
-	cmd.Flags().IntVar(&tail, "tail", -1, "only the last N events")
+	cmd.Flags().IntVar(&tail, "tail", -1, "only the last N entries; of harness exec, lines")
 	cmd.Flags().DurationVar(&since, "since", 0, "only what happened in this last time, like 10m")
 	return cmd
 }
@@ -61,7 +64,7 @@ func (c *command) logs(ctx context.Context, id string, follow bool, tail int, si
 	if tail < 0 {
 		return s.Events(ctx, run.ID, o, keep)
 	}
-	last, err := c.tail(ctx, s, run.ID, tail, keep)
+	last, err := c.tail(ctx, s, run, tail, keep)
 	if err != nil || !o.Follow {
 		return err
 	}
@@ -69,27 +72,47 @@ func (c *command) logs(ctx context.Context, id string, follow bool, tail int, si
 	return s.Events(ctx, run.ID, o, keep)
 }
 
-// tail prints the last n events that are there and returns the id of the last.
-func (c *command) tail(ctx context.Context, s *session, id string, n int, show func([]byte) error) (string, error) {
+// tail prints the last n entries of the transcript that is there, and returns
+// the id of the last event. Events that print nothing are no entries.
+func (c *command) tail(ctx context.Context, s *session, run tallyman.Run, n int, show func([]byte) error) (last string, err error) {
 	var ring [][]byte
-	o := client.EventOptions{}
-	last := ""
-	err := s.Events(ctx, id, o, func(line []byte) error {
-		event, _, err := decodeEvent(line)
+	prints := printing(run)
+	err = s.Events(ctx, run.ID, client.EventOptions{}, func(line []byte) error {
+		id, e, err := decodeEvent(line)
 		if err != nil {
 			return err
 		}
-		last = event.String()
+		last = id.String()
+		if !prints(id, e) {
+			return nil
+		}
 		ring = append(ring, append([]byte(nil), line...))
 		if len(ring) > n {
 			ring = ring[1:]
 		}
 		return nil
 	})
+	if err != nil {
+		return last, err
+	}
 	for _, line := range ring {
 		if err := show(line); err != nil {
 			return last, err
 		}
 	}
-	return last, err
+	return last, nil
+}
+
+// printing returns a function that tells whether an event of the run, the
+// next in order, prints something.
+func printing(run tallyman.Run) func(tallyman.EventID, tallyman.Event) bool {
+	exec := run.Harness == "exec"
+	var printed bytes.Buffer
+	r := render.New(render.Options{Exec: exec})
+	p := render.NewPrinter(&printed, render.Style{Exec: exec})
+	return func(id tallyman.EventID, e tallyman.Event) bool {
+		printed.Reset()
+		err := p.Print(r.Event(id, e))
+		return err == nil && printed.Len() > 0
+	}
 }

@@ -123,7 +123,8 @@ func (c *command) connectFor(ctx context.Context, detach bool) (*session, error)
 	if cfg.Server != "" {
 		return c.connect(ctx, true)
 	}
-	s := &session{c: c, cfg: cfg, local: true, Client: client.NewSocket(socketPath(cfg.Data))}
+	s := &session{c: c, cfg: cfg}
+	s.useSocket(s.detached)
 	c.session = s
 	return s, s.detached(ctx)
 }
@@ -334,25 +335,31 @@ func (c *command) watch(ctx context.Context, s *session, run tallyman.Run) error
 		Follow: true, Deltas: !quiet,
 		Lost: func(error) error { return s.ensure(ctx) },
 	}, show)
-	if err != nil {
-		return err
-	}
-	if run, err = s.Run(ctx, run.ID); err != nil {
-		return err
-	}
-	if quiet {
-		if c.output == "json" {
-			err = c.printJSON(run)
-		} else {
-			_, err = fmt.Fprintln(c.out, run.Name)
+	switch {
+	case run.State.Terminal() && tallyman.CodeOf(err) == tallyman.NotFound:
+		// A key has brought what is left of a run that was removed.
+		if !quiet {
+			fmt.Fprintln(c.errOut, "the run was removed; this is how it ended")
 		}
-	} else {
-		err = c.summary(run)
+	case err != nil:
+		return err
+	default:
+		if run, err = s.Run(ctx, run.ID); err != nil {
+			return err
+		}
 	}
-	if err != nil {
+	if err := c.tellEnd(run); err != nil {
 		return err
 	}
 	return endOf(run, interrupted())
+}
+
+// tellEnd prints the run as -o says, and the block without it.
+func (c *command) tellEnd(run tallyman.Run) error {
+	if c.output != "" {
+		return c.printRun(run)
+	}
+	return c.summary(run)
 }
 
 // endOf is the exit of a command that waited for a run.
@@ -373,6 +380,9 @@ func endOf(run tallyman.Run, interrupted bool) error {
 	return &exitError{code: code}
 }
 
+// stopPatience is how long leaving at once waits for the stop to be recorded.
+const stopPatience = 300 * time.Millisecond
+
 // stopOnInterrupt stops the run at the first Ctrl-C and leaves at the second.
 // The function returned says whether there was one.
 func (c *command) stopOnInterrupt(ctx context.Context, s *session, run tallyman.Run) func() bool {
@@ -387,12 +397,21 @@ func (c *command) stopOnInterrupt(ctx context.Context, s *session, run tallyman.
 		}
 		close(asked)
 		fmt.Fprintf(c.errOut, "\nstopping %s; again to leave at once\n", run.Name)
+		recorded := make(chan struct{})
 		go func() {
+			defer close(recorded)
 			if _, err := s.Stop(ctx, run.ID); err != nil {
 				fmt.Fprintln(c.errOut, "tallyman: stopping:", err)
 			}
 		}()
 		<-signals
+		select {
+		case <-recorded:
+		case <-time.After(stopPatience):
+		}
+		if err := s.abandon(); err != nil {
+			fmt.Fprintln(c.errOut, "tallyman:", err)
+		}
 		os.Exit(ExitInterrupted)
 	}()
 	return func() bool {

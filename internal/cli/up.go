@@ -61,6 +61,14 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 		o.listen = ""
 	}
 	s, err := openServer(ctx, o)
+	var held *heldError
+	for until := time.Now().Add(startPatience); background && errors.As(err, &held); {
+		if time.Now().After(until) {
+			return nil // somebody serves, which is all that is wanted
+		}
+		time.Sleep(20 * time.Millisecond) // who has started this one may be about to leave
+		s, err = openServer(ctx, o)
+	}
 	if err != nil {
 		return err
 	}
@@ -93,6 +101,25 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 		fmt.Fprintf(c.errOut, "%d running agents go on without a server; the next one takes them over (to stop them: tallyman up --stop-runs, or tallyman stop RUN)\n", left)
 	}
 	return err
+}
+
+// lockPatience is how long up waits for a short command, a tallyman ls, that
+// serves the data folder just now.
+const lockPatience = 2 * time.Second
+
+func openPatiently(ctx context.Context, o serverOptions) (*server, error) {
+	for until := time.Now().Add(lockPatience); ; {
+		s, err := openServer(ctx, o)
+		var held *heldError
+		if !errors.As(err, &held) || time.Now().After(until) {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // endWhenIdle ends a server in the background that has had nothing to do for

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
@@ -34,6 +35,11 @@ func explain(body []byte, v any, err error) error {
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
 		return tallyman.Errorf(tallyman.Invalid, "body, %s: unknown key %q%s", place(body, int64(bytes.Index(body, []byte(`"`+name+`"`)))), name, hint)
+	}
+	if quoted, perr := strconv.QuotedPrefix(err.Error()); perr == nil {
+		if at := bytes.Index(body, []byte(quoted)); at >= 0 {
+			return tallyman.Errorf(tallyman.Invalid, "body, %s: %w", place(body, int64(at)), err)
+		}
 	}
 	return tallyman.Errorf(tallyman.Invalid, "body: %w", err)
 }

@@ -119,7 +119,7 @@ func (a *api) changes(h huma.API) {
 		OperationID: "submit-run", Method: http.MethodPost, Path: "/api/v1/runs", Tags: []string{"runs"},
 		Summary: "Submit a run", DefaultStatus: http.StatusCreated, MaxBodyBytes: maxBody,
 		Description: "201: the run was created. 200: the Idempotency-Key has brought this run before.",
-		RequestBody: bodyOf[tallyman.Request](h),
+		RequestBody: bodyOf[tallyman.Request](h), SkipValidateBody: true,
 	}, func(ctx context.Context, in *submitInput) (*submitOutput, error) {
 		var req tallyman.Request
 		if err := decode(in.RawBody, &req); err != nil {
@@ -164,7 +164,7 @@ func (a *api) changes(h huma.API) {
 	}
 	huma.Register(h, huma.Operation{
 		OperationID: "rerun", Method: http.MethodPost, Path: "/api/v1/runs/{id}/rerun", Tags: []string{"runs"},
-		Summary: "Submit a run's request again, with changes", DefaultStatus: http.StatusCreated, RequestBody: bodyOf[rerunBody](h), MaxBodyBytes: maxBody,
+		Summary: "Submit a run's request again, with changes", DefaultStatus: http.StatusCreated, RequestBody: bodyOf[rerunBody](h), SkipValidateBody: true, MaxBodyBytes: maxBody,
 	}, func(ctx context.Context, in *rerunInput) (*rerunOutput, error) {
 		var b rerunBody
 		if err := decode(in.RawBody, &b); err != nil {

@@ -60,8 +60,11 @@ func (a *api) streams(h huma.API) {
 				read = a.src.Follow
 			}
 			err := read(hc.Context(), run.ID, after, each)
+			if hc.Context().Err() != nil {
+				return // nothing is wrong with the events: a bare end means come again
+			}
 			s.end(err)
-			if err != nil && hc.Context().Err() == nil && !errors.Is(err, errGone) {
+			if err != nil && !errors.Is(err, errGone) {
 				a.log.WarnContext(hc.Context(), "streaming events", "run", run.ID, "err", err)
 			}
 		}}, nil
