@@ -4,7 +4,7 @@
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS  := -s -w -X github.com/tallyman-dev/tallyman.Version=$(VERSION)
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.1
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SEEDS    ?= 30
 
 .PHONY: help build test lint generate verify e2e bench soak clean

@@ -60,14 +60,14 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 	if background {
 		o.listen = ""
 	}
-	s, err := openServer(ctx, o)
+	patience := lockPatience
+	if background {
+		patience = startPatience // who has started this one may be about to leave
+	}
+	s, err := openPatiently(ctx, o, patience)
 	var held *heldError
-	for until := time.Now().Add(startPatience); background && errors.As(err, &held); {
-		if time.Now().After(until) {
-			return nil // somebody serves, which is all that is wanted
-		}
-		time.Sleep(20 * time.Millisecond) // who has started this one may be about to leave
-		s, err = openServer(ctx, o)
+	if background && errors.As(err, &held) {
+		return nil // somebody serves, which is all that is wanted
 	}
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 // serves the data folder just now.
 const lockPatience = 2 * time.Second
 
-func openPatiently(ctx context.Context, o serverOptions) (*server, error) {
-	for until := time.Now().Add(lockPatience); ; {
+func openPatiently(ctx context.Context, o serverOptions, patience time.Duration) (*server, error) {
+	for until := time.Now().Add(patience); ; {
 		s, err := openServer(ctx, o)
 		var held *heldError
 		if !errors.As(err, &held) || time.Now().After(until) {
@@ -117,7 +117,7 @@ func openPatiently(ctx context.Context, o serverOptions) (*server, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
