@@ -105,19 +105,18 @@ func (b *Backend) declared(spec tallyman.AgentSpec) ([]tallyman.EnvVar, error) {
 	var env []tallyman.EnvVar
 	var errs []error
 	for _, src := range spec.EnvFrom {
-		secret := src.Mask == nil || *src.Mask
 		switch {
 		case len(src.Host) > 0:
 			for _, name := range src.Host {
 				value, ok := b.o.Lookup(name)
 				if ok {
-					env = append(env, tallyman.EnvVar{Name: name, Value: value, Mask: &secret})
+					env = append(env, fromOutside(src, name, value))
 				} else if !src.Optional {
 					errs = append(errs, fmt.Errorf("envFrom.host: %s is not set in the environment of the server's process", name))
 				}
 			}
 		case src.File != "":
-			vars, err := readEnvFile(src.File, secret)
+			vars, err := readEnvFile(src)
 			if err != nil && !(src.Optional && errors.Is(err, fs.ErrNotExist)) {
 				errs = append(errs, fmt.Errorf("envFrom.file: %w", err))
 			}
@@ -129,9 +128,24 @@ func (b *Backend) declared(spec tallyman.AgentSpec) ([]tallyman.EnvVar, error) {
 	return append(env, spec.Env...), errors.Join(errs...)
 }
 
+// minSecret is how long a value must be to be masked without being asked for:
+// a shorter one would black out every place where its letters happen to stand.
+const minSecret = 8
+
+// fromOutside is a variable that the spec takes from elsewhere: a secret,
+// unless the spec says otherwise or it is too short for one.
+func fromOutside(src tallyman.EnvSource, name, value string) tallyman.EnvVar {
+	secret := len(value) >= minSecret
+	if src.Mask != nil {
+		secret = *src.Mask
+	}
+	return tallyman.EnvVar{Name: name, Value: value, Mask: &secret}
+}
+
 // readEnvFile reads KEY=VALUE lines. Empty lines and # comments are passed
 // over, `export ` and quotes around a value are taken off.
-func readEnvFile(path string, secret bool) ([]tallyman.EnvVar, error) {
+func readEnvFile(src tallyman.EnvSource) ([]tallyman.EnvVar, error) {
+	path := src.File
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -149,7 +163,7 @@ func readEnvFile(path string, secret bool) ([]tallyman.EnvVar, error) {
 		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
 			value = value[1 : n-1]
 		}
-		env = append(env, tallyman.EnvVar{Name: name, Value: value, Mask: &secret})
+		env = append(env, fromOutside(src, name, value))
 	}
 	return env, nil
 }

@@ -117,7 +117,8 @@ func (b *Backend) reap() (any bool) {
 
 // Start starts the runner of an attempt. The lock is taken before the fork
 // and passes to the runner, so that at no moment it is free while a runner
-// lives; a runner whose server dies before the bootstrap is written ends.
+// lives; a runner whose server dies before the bootstrap is written ends. An
+// attempt whose runner lives, or has begun a journal, is not started again.
 func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attempt, key string) error {
 	ref := a.Ref()
 	dir := b.Dir(ref)
@@ -125,12 +126,19 @@ func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attemp
 		return backendError("make the folder of attempt %s: %w", ref, err)
 	}
 	lock, err := lockFile(filepath.Join(dir, "lock"))
+	if errors.Is(err, errHeld) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if _, err := os.Stat(filepath.Join(dir, "journal")); err == nil {
-		return nil // it was started before: observing settles it
+	if _, _, _, err := journal.Last(filepath.Join(dir, "journal")); tallyman.CodeOf(err) != tallyman.NotFound {
+		return nil // observing settles it
+	}
+	// Whoever held it before must not be taken for the runner that comes.
+	if err := lock.Truncate(0); err != nil {
+		return backendError("empty the lock of attempt %s: %w", ref, err)
 	}
 	fault.Point(fault.LocalLocked)
 	out, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -202,10 +210,11 @@ type State struct {
 
 	Final       *tallyman.Outcome
 	FinalCursor uint64
+	FinalAt     time.Time
 	Journal     string
 	Last        uint64
 	JournalErr  string
-	Started     bool
+	StartedAt   *time.Time // the agent had started, or may have
 }
 
 // Observe looks at an attempt: its runner lives, or nothing of it is left
@@ -230,9 +239,9 @@ func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (State, 
 	h, last, rec, err := journal.Last(filepath.Join(dir, "journal"))
 	var damaged *journal.CorruptError
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !ours:
+	case tallyman.CodeOf(err) == tallyman.NotFound && !ours:
 		return State{}, nil
-	case errors.Is(err, fs.ErrNotExist):
+	case tallyman.CodeOf(err) == tallyman.NotFound:
 		how += ": " + b.logTail(dir)
 	case errors.As(err, &damaged), err == nil:
 	default:
@@ -250,25 +259,61 @@ func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (State, 
 	s := State{Gone: true, Process: how, Journal: h.Journal, Last: last}
 	if damaged != nil {
 		s.JournalErr = damaged.Error()
-		return s, nil
+		s.StartedAt, err = startOf(ctx, filepath.Join(dir, "journal"))
+		return s, err
 	}
-	s.Final, s.Started = finalOf(rec)
-	if s.Final != nil {
+	if s.Final, s.FinalAt = finalOf(rec); s.Final != nil {
 		s.FinalCursor = last
+		if !s.Final.Started {
+			return s, nil
+		}
 	}
-	return s, nil
+	s.StartedAt, err = startOf(ctx, filepath.Join(dir, "journal"))
+	return s, err
 }
 
 // finalOf reads a journal's last record, if it is the final event.
-func finalOf(rec []byte) (*tallyman.Outcome, bool) {
+func finalOf(rec []byte) (*tallyman.Outcome, time.Time) {
 	var e struct {
+		Time time.Time          `json:"time"`
 		Type tallyman.EventType `json:"type"`
 		Data tallyman.Outcome   `json:"data"`
 	}
 	if !strings.Contains(string(rec[:min(len(rec), 100)]), string(tallyman.EventRunnerEnded)) || json.Unmarshal(rec, &e) != nil || e.Type != tallyman.EventRunnerEnded {
-		return nil, false
+		return nil, time.Time{}
 	}
-	return &e.Data, e.Data.Started
+	return &e.Data, e.Time
+}
+
+// errFound ends a reading of a journal.
+var errFound = errors.New("found")
+
+// startOf is when the agent of a gone attempt started. A runner makes the end
+// of its set-up durable before it starts the agent and records the start
+// after it: with the former alone the agent may have run, and is taken to have.
+func startOf(ctx context.Context, dir string) (*time.Time, error) {
+	var at *time.Time
+	err := readJournal(ctx, dir, 0, func(_ uint64, line []byte) error {
+		var e struct {
+			Time   time.Time          `json:"time"`
+			Type   tallyman.EventType `json:"type"`
+			Failed bool               `json:"failed"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil // not written by us; nothing follows from it
+		}
+		if e.Type == tallyman.EventSetupFinished && !e.Failed || e.Type == tallyman.EventAgentStarted {
+			at = &e.Time
+		}
+		if e.Type == tallyman.EventAgentStarted {
+			return errFound
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errFound) {
+		return nil, fmt.Errorf("look for the agent's start: %w", err)
+	}
+	return at, nil
 }
 
 func (b *Backend) logTail(dir string) string {
@@ -282,7 +327,11 @@ func (b *Backend) logTail(dir string) string {
 
 // Leftover reads the good part of an attempt's journal after a cursor.
 func (b *Backend) Leftover(ctx context.Context, ref tallyman.AttemptRef, after uint64, fn func(cursor uint64, line []byte) error) error {
-	dir := filepath.Join(b.Dir(ref), "journal")
+	return readJournal(ctx, filepath.Join(b.Dir(ref), "journal"), after, fn)
+}
+
+// readJournal reads the good part of a journal after a cursor.
+func readJournal(ctx context.Context, dir string, after uint64, fn func(cursor uint64, line []byte) error) error {
 	r, _, err := journal.Open(dir)
 	if err != nil {
 		return err
