@@ -40,13 +40,13 @@ func benchRun(n int) tallyman.Run {
 	return r
 }
 
-func fill(b *testing.B, s *store.Store, runs int) {
+func fill(b *testing.B, s *store.Store, runs int, make func(int) tallyman.Run) {
 	b.Helper()
 	const batch = 1000
 	for from := 0; from < runs; from += batch {
 		err := s.InTx(context.Background(), func(tx *store.Tx) error {
 			for n := from; n < from+batch; n++ {
-				r := benchRun(n)
+				r := make(n)
 				prompt := fmt.Sprintf("Fix the flaky test %d in module scheduler, open a pull request with a summary and ask for a review", n)
 				if err := tx.InsertRun(r, store.Detail{Prompt: prompt}); err != nil {
 					return err
@@ -67,7 +67,7 @@ func fill(b *testing.B, s *store.Store, runs int) {
 // BenchmarkList100k reads a store of 100,000 runs and reports p50 and p99.
 func BenchmarkList100k(b *testing.B) {
 	s, _ := open(b, filepath.Join(b.TempDir(), "control.db"))
-	fill(b, s, 100_000)
+	fill(b, s, 100_000, benchRun)
 	ctx := context.Background()
 	page := func(f store.Filter) func() error {
 		return func() error { _, _, err := s.Runs(ctx, f); return err }
@@ -76,10 +76,7 @@ func BenchmarkList100k(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, bench := range []struct {
-		name string
-		call func() error
-	}{
+	measure(b, []measured{
 		{"newest", page(store.Filter{})},
 		{"second-page", page(store.Filter{After: middle})},
 		{"state-failed", page(store.Filter{States: []tallyman.State{tallyman.Failed}})},
@@ -97,7 +94,34 @@ func BenchmarkList100k(b *testing.B) {
 		{"queue", func() error { _, err := s.Queue(ctx, 10); return err }},
 		{"active", func() error { _, err := s.ActiveAttempts(ctx); return err }},
 		{"load", func() error { _, err := s.Load(ctx); return err }},
-	} {
+	})
+}
+
+// BenchmarkQueued100k reads a store in which 100,000 runs of 20 agents wait.
+func BenchmarkQueued100k(b *testing.B) {
+	s, _ := open(b, filepath.Join(b.TempDir(), "control.db"))
+	fill(b, s, 100_000, func(n int) tallyman.Run {
+		r := benchRun(n)
+		r.State, r.Reason, r.Waiting = tallyman.Queued, "", &tallyman.Waiting{Reason: tallyman.AgentCap}
+		return r
+	})
+	ctx := context.Background()
+	measure(b, []measured{
+		{"newest", func() error { _, _, err := s.Runs(ctx, store.Filter{}); return err }},
+		{"by-id", func() error { _, err := s.Run(ctx, benchRun(99_999).ID); return err }},
+		{"queue", func() error { _, err := s.Queue(ctx, 10); return err }},
+		{"load", func() error { _, err := s.Load(ctx); return err }},
+	})
+}
+
+type measured struct {
+	name string
+	call func() error
+}
+
+// measure reports p50 and p99 of each call.
+func measure(b *testing.B, benches []measured) {
+	for _, bench := range benches {
 		b.Run(bench.name, func(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {

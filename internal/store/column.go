@@ -69,8 +69,8 @@ func (c mayAt) Value() (driver.Value, error) {
 
 // Scan reads the column into the field.
 func (c mayAt) Scan(src any) error {
-	*c.t = nil
 	if src == nil {
+		*c.t = nil
 		return nil
 	}
 	var t time.Time
@@ -94,8 +94,8 @@ func (c mayInt) Value() (driver.Value, error) {
 
 // Scan reads the column into the field.
 func (c mayInt) Scan(src any) error {
-	*c.n = nil
 	if src == nil {
+		*c.n = nil
 		return nil
 	}
 	v, ok := src.(int64)
@@ -141,8 +141,8 @@ func (c mayJSON[T]) Value() (driver.Value, error) {
 
 // Scan reads the column into the field.
 func (c mayJSON[T]) Scan(src any) error {
-	*c.v = nil
 	if src == nil {
+		*c.v = nil
 		return nil
 	}
 	var v T

@@ -35,13 +35,9 @@ func queue(ctx context.Context, c conn, perAgent int) ([]tallyman.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	var g queueGroup
-	for {
+	for g := (queueGroup{}); ; {
 		var found bool
-		g, found, err = first(ctx, c, scanGroup, `SELECT namespace, source, agent FROM runs
-			WHERE state = 'queued' AND not_before IS NULL AND (namespace, source, agent) > (?, ?, ?)
-			ORDER BY namespace, source, agent LIMIT 1`, g.namespace, g.source, g.agent)
-		if err != nil {
+		if g, found, err = nextGroup(ctx, c, g); err != nil {
 			return nil, err
 		}
 		if !found {
@@ -57,6 +53,28 @@ func queue(ctx context.Context, c conn, perAgent int) ([]tallyman.Run, error) {
 	}
 	slices.SortFunc(items, inQueue)
 	return items, nil
+}
+
+// nextGroup returns the first group after g in which something is ready. It
+// steps over the runs of a group; one comparison of all three columns would
+// walk through them, since SQLite looks up such a bound with "at least".
+func nextGroup(ctx context.Context, c conn, g queueGroup) (queueGroup, bool, error) {
+	for _, step := range []struct {
+		where string
+		args  []any
+	}{
+		{"namespace = ? AND source = ? AND agent > ?", []any{g.namespace, g.source, g.agent}},
+		{"namespace = ? AND source > ?", []any{g.namespace, g.source}},
+		{"namespace > ?", []any{g.namespace}},
+	} {
+		next, found, err := first(ctx, c, scanGroup, `SELECT namespace, source, agent FROM runs
+			WHERE state = 'queued' AND not_before IS NULL AND `+step.where+`
+			ORDER BY namespace, source, agent LIMIT 1`, step.args...)
+		if err != nil || found {
+			return next, found, err
+		}
+	}
+	return queueGroup{}, false, nil
 }
 
 func scanGroup(from row) (g queueGroup, err error) {

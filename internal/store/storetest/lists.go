@@ -120,7 +120,7 @@ func filters(t *testing.T, s *store.Store) {
 		"a label and an agent":  {store.Filter{Labels: map[string]string{"tier": "1"}, Agent: "demo"}, []int{3}},
 		"a label's value":       {store.Filter{Labels: team("z")}, nil},
 		"text of a prompt":      {store.Filter{Text: "nEEdle"}, []int{6}},
-		"text of a name":        {store.Filter{Text: "über-LAUF"}, []int{5}},
+		"text of a name":        {store.Filter{Text: "ÜBER-LAUF"}, []int{5}},
 		"text of a label":       {store.Filter{Text: "team=x"}, []int{2, 1}},
 		"text of an agent":      {store.Filter{Text: "alpha"}, []int{2, 1}},
 		"all words of a text":   {store.Filter{Text: " tier=1  team=x "}, []int{1}},
@@ -154,7 +154,7 @@ func searchEscapes(t *testing.T, s *store.Store) {
 }
 
 func badPages(t *testing.T, s *store.Store) {
-	for _, f := range []store.Filter{{Limit: -1}, {Limit: 1001}, {After: "x"}, {After: "!!"}, {After: "MTIz"}} {
+	for _, f := range []store.Filter{{Limit: -1}, {Limit: 1001}, {After: "x"}, {After: "!!"}, {After: "MTIz"}, {After: "MTIzIA"}} {
 		_, _, err := s.Runs(t.Context(), f)
 		if tallyman.CodeOf(err) != tallyman.Invalid {
 			t.Errorf("Runs(%+v): %v, want Invalid", f, err)
@@ -214,6 +214,9 @@ func queue(t *testing.T, s *store.Store) {
 	}
 	same(t, ids(got), []string{urgent, high, a1, a2, other, delayed, b1})
 
+	if got, err = s.Queue(t.Context(), 100); err != nil || len(got) != 8 {
+		t.Errorf("the whole queue is %v, %v, want 8 runs", ids(got), err)
+	}
 	if err := put(t.Context(), s, delayed, func(r *tallyman.Run) { r.State, r.NotBefore = tallyman.Starting, nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -224,6 +227,12 @@ func queue(t *testing.T, s *store.Store) {
 		t.Fatal(err)
 	}
 	same(t, ids(got), []string{b1, urgent, a1, other})
+
+	insert(t, s, newRun(90, agent("zz")), newRun(91, agent("0"), func(r *tallyman.Run) { r.Namespace = "zz"; r.Source = tallyman.SourceAPI }))
+	if got, err = s.Queue(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	same(t, ids(got), []string{b1, urgent, a1, other, id(90), id(91)})
 }
 
 func positions(t *testing.T, s *store.Store) {

@@ -153,6 +153,9 @@ func blobInUse(t *testing.T, s *store.Store) {
 		if err := tx.InsertRun(r, store.Detail{PromptBlob: "sha256:prompt"}); err != nil {
 			return err
 		}
+		if err := tx.InsertRun(newRun(2), store.Detail{}); err != nil { // without any
+			return err
+		}
 		return tx.PutArtifact(tallyman.Artifact{RunID: r.ID, Attempt: 1, Name: "f", Digest: "sha256:file", At: epoch})
 	})
 	for digest, want := range map[string]bool{"sha256:result": true, "sha256:prompt": true, "sha256:file": true, "sha256:none": false, "": false} {
