@@ -93,7 +93,7 @@ func (c *command) checkSpace(cfg config.Config) finding {
 		f.found = err.Error()
 		return f
 	}
-	free := int64(s.Bavail) * s.Bsize
+	free := int64(s.Bavail) * int64(s.Bsize)
 	f.ok, f.found = free >= lowSpace, render.Bytes(free)+" free"
 	return f
 }

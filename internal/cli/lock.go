@@ -49,36 +49,14 @@ func lockData(data string) (*os.File, error) {
 	return f, nil
 }
 
-// networkFS are file systems on which locks and SQLite cannot be relied on.
-var networkFS = map[int64]string{
-	0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB", 0x5346414f: "AFS",
-	0x73757245: "Coda", 0x00c36400: "Ceph", 0x0bd00bd0: "Lustre", 0x47504653: "GPFS",
-}
-
-// statfs is the system's, but for tests.
-var statfs = func(path string) (int64, error) {
-	var s unix.Statfs_t
-	err := unix.Statfs(path, &s)
-	return int64(s.Type) & 0xffffffff, err
-}
-
 // checkFS refuses a data folder on a network file system.
 func checkFS(data string) error {
-	kind, err := statfs(data)
+	name, err := networkFS(data)
 	if err != nil {
 		return fmt.Errorf("look at the file system of %s: %w", data, err)
 	}
-	if name, ok := networkFS[kind]; ok {
+	if name != "" {
 		return fmt.Errorf("the data folder %s is on %s: its locks cannot be relied on, so the data would not be safe; name a folder on a local disk with --data", data, name)
 	}
 	return nil
-}
-
-// peerUID is the user at the other end of a socket.
-func peerUID(fd uintptr) (int, error) {
-	cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
 }

@@ -1,0 +1,29 @@
+package cli
+
+import "golang.org/x/sys/unix"
+
+// networkKinds are file systems on which locks and SQLite cannot be relied on.
+var networkKinds = map[int64]string{
+	0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB", 0x5346414f: "AFS",
+	0x73757245: "Coda", 0x00c36400: "Ceph", 0x0bd00bd0: "Lustre", 0x47504653: "GPFS",
+}
+
+// networkFS names the network file system that a folder is on, "" when it is
+// on none; a variable for tests.
+var networkFS = func(path string) (string, error) {
+	var s unix.Statfs_t
+	err := unix.Statfs(path, &s)
+	return networkKinds[int64(s.Type)&0xffffffff], err
+}
+
+// peerUID is the user at the other end of a socket.
+func peerUID(fd uintptr) (int, error) {
+	cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}
+
+// getTermios asks a terminal for its settings; what is no terminal refuses.
+const getTermios = unix.TCGETS
