@@ -23,10 +23,11 @@ type Observation struct {
 
 	Final       *tallyman.Outcome
 	FinalCursor uint64
+	FinalAt     time.Time
 	Journal     string
 	Last        uint64
 	JournalErr  string
-	Started     bool
+	StartedAt   *time.Time // the agent had started, or may have
 }
 
 // Backend runs attempts somewhere. Start, Stop and Remove are safe to repeat.
@@ -184,10 +185,13 @@ func factsOf(a Active, obs Observation) Facts {
 	f := Facts{
 		Final: a.Attempt.Final, FinalCursor: a.Attempt.FinalCursor,
 		Gone: obs.Gone, Last: obs.Last, JournalErr: obs.JournalErr, Process: obs.Process,
-		Started: a.Attempt.StartedAt != nil || obs.Started,
+		StartedAt: a.Attempt.StartedAt,
 	}
 	if f.Final == nil && obs.Final != nil {
-		f.Final, f.FinalCursor = obs.Final, obs.FinalCursor
+		f.Final, f.FinalCursor, f.FinalAt = obs.Final, obs.FinalCursor, obs.FinalAt
+	}
+	if f.StartedAt == nil {
+		f.StartedAt = obs.StartedAt
 	}
 	if a.Run.StopRequestedAt != nil {
 		f.StopReason, f.StopAt, f.StopMessage = a.Run.StopReason, *a.Run.StopRequestedAt, a.Run.Message

@@ -15,14 +15,15 @@ type Facts struct {
 
 	Final       *tallyman.Outcome // the runner's last event, nil when there is none
 	FinalCursor uint64
+	FinalAt     time.Time // of that event, zero when control heard of it from the runner
 
 	Gone        bool   // its processes are known to be gone
 	Last        uint64 // the last good cursor of its journal
 	JournalErr  string // why the journal is not whole, "" when it is
 	StartErr    string // why the backend could not start it
 	StartReason tallyman.Reason
-	Process     string // how the runner's process ended: "signal: killed"
-	Started     bool   // the agent had started
+	Process     string     // how the runner's process ended: "signal: killed"
+	StartedAt   *time.Time // the agent had started, or may have
 }
 
 // Settlement is the verdict about the end of an attempt.
@@ -31,17 +32,19 @@ type Settlement struct {
 	Message     string
 	Outcome     tallyman.Outcome
 	FinalCursor uint64
-	Started     bool
+	StartedAt   *time.Time // nil: the agent never started
+	// FinalAt is when the runner said its last word, zero when it said none or
+	// control has heard it: then it has held it against a stop already.
+	FinalAt time.Time
 }
 
 // Settle decides how an attempt ended; ok is false while it has not. The
 // order is: our intent, if it came before the end; the runner's final event;
 // what the backend knows; RunnerLost. Unknown is never success.
 func Settle(f Facts) (s Settlement, ok bool) {
-	s.FinalCursor, s.Started = f.FinalCursor, f.Started
+	s.FinalCursor, s.FinalAt, s.StartedAt = f.FinalCursor, f.FinalAt, f.StartedAt
 	if f.Final != nil {
 		s.Outcome = *f.Final
-		s.Started = s.Started || f.Final.Started
 	}
 	switch {
 	case f.StartErr != "":

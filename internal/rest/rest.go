@@ -151,8 +151,10 @@ func (a *api) refuse(ctx context.Context, err error) error {
 	if !known {
 		if ctx.Err() == nil {
 			a.log.ErrorContext(ctx, "API", "err", err)
+			status, text = http.StatusInternalServerError, "internal error; the server's log has it"
+		} else { // the caller has gone, or we have to
+			code, status, text = tallyman.Unavailable, http.StatusServiceUnavailable, "the server is ending; ask again"
 		}
-		status, text = http.StatusInternalServerError, "internal error; the server's log has it"
 	}
 	p := &Problem{Code: code}
 	p.Status, p.Title, p.Detail = status, http.StatusText(status), text

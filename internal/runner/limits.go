@@ -14,7 +14,11 @@ type watch struct {
 	activity time.Time            // the last sign of life on stdout
 	tools    map[string]time.Time // open tool calls by id, with their start
 	progress harness.Progress
+	result   time.Time // since when it is finished
 }
+
+// finished reports whether the harness has said its result and means it.
+func (w watch) finished() bool { return w.progress.Result && !w.progress.More }
 
 // order is the decision to end the harness.
 type order struct {

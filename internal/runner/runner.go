@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -111,6 +112,7 @@ type run struct {
 
 	promptPath string
 	began      time.Time
+	ended      time.Time // of the agent's work: its result, or its exit without one
 }
 
 // path is a place in the attempt's folder.
@@ -198,7 +200,11 @@ func (r *run) work(ctx context.Context, lost <-chan struct{}) tallyman.Outcome {
 	if l.prompt != nil {
 		defer l.prompt.Close()
 	}
-	r.rec.event(tallyman.Event{Type: tallyman.EventSetupFinished})
+	ready := r.rec.event(tallyman.Event{Type: tallyman.EventSetupFinished})
+	// From here on the agent may have run: that must be known before it is true.
+	if err := r.journal.Wait(context.WithoutCancel(ctx), ready); err != nil {
+		return tallyman.Outcome{Reason: tallyman.BackendError, Message: fmt.Sprintf("the journal cannot be written: %v", err)}
+	}
 	return r.supervise(ctx, l, lost)
 }
 
@@ -226,6 +232,10 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	a.follow(r.rec)
 
 	intent, interrupted := r.watch(ctx, a, lost)
+	r.ended = time.Now()
+	if w, _ := r.rec.look(); w.finished() {
+		r.ended = w.result
+	}
 
 	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killPatience)
 	defer cancel()
@@ -274,7 +284,7 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 			r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactUsage, At: now, Usage: &u})
 			last, reported = u, now
 		}
-		finished := w.progress.Result && !w.progress.More
+		finished := w.finished()
 		if intent == nil && !finished {
 			if intent = exceeded(r.spec.Agent.Limits, r.spec.Used, w, now); intent != nil {
 				r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "limit", Text: string(intent.reason) + ": " + intent.message})
@@ -284,7 +294,7 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 		if w.progress.Fatal != "" {
 			stop() // its outcome says why it could not end well
 		}
-		if finished && now.Sub(w.activity) >= r.spec.ResultGrace.D() {
+		if finished && now.Sub(w.result) >= r.spec.ResultGrace.D() {
 			stop()
 		}
 		if b := r.spec.OrphanBudget.D(); b > 0 && r.up.silence() >= b {
@@ -298,7 +308,7 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 		case <-r.rec.changed:
 		case <-timer.C:
 		case o := <-r.up.orders:
-			if w, _ := r.rec.look(); intent == nil && !(w.progress.Result && !w.progress.More) {
+			if w, _ := r.rec.look(); intent == nil && !w.finished() {
 				intent = &order{o.Reason, o.Message}
 				r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "stop", Text: o.Message})
 			}
@@ -327,7 +337,7 @@ func (r *run) wait(w watch, finished bool, now time.Time) time.Duration {
 		wait = next.Sub(now)
 	}
 	if finished {
-		wait = min(wait, w.activity.Add(r.spec.ResultGrace.D()).Sub(now))
+		wait = min(wait, w.result.Add(r.spec.ResultGrace.D()).Sub(now))
 	}
 	if b := r.spec.OrphanBudget.D(); b > 0 {
 		wait = min(wait, b-r.up.silence(), time.Second)
@@ -339,11 +349,14 @@ func (r *run) wait(w watch, finished bool, now time.Time) time.Duration {
 // end records the final event and tells control. It returns its cursor.
 func (r *run) end(out tallyman.Outcome) uint64 {
 	out.OutputTail, out.StderrTail = r.rec.tails()
-	out.Message = cut(out.Message, 2000)
-	out.Result = string(r.rec.mask.Bytes([]byte(out.Result)))
-	out.Message = string(r.rec.mask.Bytes([]byte(out.Message)))
+	out.Result = r.rec.mask.String(out.Result)
+	out.Structured = r.rec.mask.JSON(out.Structured)
+	out.Message = cut(r.rec.mask.String(out.Message), 2000)
 	cursor := r.rec.event(tallyman.Event{Type: tallyman.EventRunnerEnded, Data: data(out)})
-	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFinal, At: time.Now(), Outcome: &out})
+	if r.ended.IsZero() {
+		r.ended = time.Now()
+	}
+	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFinal, At: r.ended, Outcome: &out})
 	return cursor
 }
 
@@ -370,5 +383,5 @@ func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:n] + "…"
+	return strings.ToValidUTF8(s[:n], "") + "…"
 }

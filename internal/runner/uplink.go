@@ -92,8 +92,8 @@ func (u *uplink) hello(ctx context.Context) (tallyman.Welcome, error) {
 	wait := 10 * time.Millisecond
 	for {
 		w, err := u.helloOnce(ctx)
-		if err == nil {
-			return w, nil
+		if err == nil || errors.Is(err, errFinal) {
+			return w, err
 		}
 		switch tallyman.CodeOf(err) {
 		case tallyman.Unavailable, tallyman.Internal:

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -243,19 +242,10 @@ func (s *Service) take(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, f tal
 	at := f.At.UTC().Truncate(time.Microsecond)
 	switch f.Kind {
 	case tallyman.FactStarted:
-		if a.StartedAt == nil {
-			a.StartedAt = &at
-		}
-		next, err := run.Apply(tallyman.Trigger{Kind: tallyman.TriggerAgentStarted, Attempt: a.Number, At: at})
-		if err != nil {
+		var err error
+		if run, a, err = started(tx, run, a, at); err != nil {
 			return run, a, err
 		}
-		if next.Version != run.Version {
-			if err := tx.Timeline(run.ID, tallyman.TimelineEntry{At: at, Attempt: a.Number, Kind: "started", Message: "the agent has started"}); err != nil {
-				return run, a, err
-			}
-		}
-		run = next
 	case tallyman.FactUsage, tallyman.FactTurn:
 		if f.Usage != nil && f.Cursor >= a.LastCursor {
 			a.Usage = *f.Usage
@@ -265,14 +255,33 @@ func (s *Service) take(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, f tal
 			return run, a, tallyman.Errorf(tallyman.Invalid, "attempt %s: a final fact without an outcome", a.Ref())
 		}
 		if a.Final == nil {
-			a.Final, a.FinalCursor = f.Outcome, f.Cursor
-			a.Usage = f.Outcome.Usage
+			out := *f.Outcome
+			if out.Reason.Valid() && stopFirst(run, out.Reason, at) {
+				out.Reason, out.Message = run.StopReason, run.Message
+			}
+			a.Final, a.FinalCursor = &out, f.Cursor
+			a.Usage = out.Usage
 		}
 	default:
 		// A newer runner may know facts that we do not: they change nothing here.
 	}
 	a.LastCursor = max(a.LastCursor, f.Cursor)
 	return run, a, nil
+}
+
+// started records that the agent of an attempt has started.
+func started(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, at time.Time) (tallyman.Run, tallyman.Attempt, error) {
+	if a.StartedAt == nil {
+		a.StartedAt = &at
+	}
+	next, err := run.Apply(tallyman.Trigger{Kind: tallyman.TriggerAgentStarted, Attempt: a.Number, At: at})
+	if err != nil {
+		return run, a, err
+	}
+	if next.Version != run.Version {
+		err = tx.Timeline(run.ID, tallyman.TimelineEntry{At: at, Attempt: a.Number, Kind: "started", Message: "the agent has started"})
+	}
+	return next, a, err
 }
 
 // count writes the run with the usage of all its attempts, when either moved.
@@ -291,133 +300,6 @@ func (s *Service) count(tx *store.Tx, run, was tallyman.Run) (tallyman.Run, erro
 	run.Usage = total
 	run.Version = was.Version + 1
 	return run, tx.PutRun(run, was.Version)
-}
-
-// Settlement is what was decided about the end of an attempt.
-type Settlement struct {
-	Reason  tallyman.Reason
-	Message string
-	Outcome tallyman.Outcome
-	// FinalCursor is the last of the journal, 0 when there is none.
-	FinalCursor uint64
-	// Started: the agent had started.
-	Started bool
-}
-
-// End ends an attempt, and with it the run unless the agent's retry policy
-// gives it another. It changes nothing when the attempt has ended.
-func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement) (tallyman.Run, error) {
-	f, _, err := s.frozen(ctx, ref.RunID)
-	if err != nil {
-		return tallyman.Run{}, err
-	}
-	result, blob, err := s.keepResult(ctx, e.Outcome.Result)
-	if err != nil {
-		return tallyman.Run{}, err
-	}
-	now := s.now()
-	var run tallyman.Run
-	err = s.store.InTx(ctx, func(tx *store.Tx) error {
-		if run, err = tx.Run(ref.RunID); err != nil {
-			return err
-		}
-		attempts, err := tx.Attempts(ref.RunID)
-		if err != nil {
-			return err
-		}
-		var a tallyman.Attempt
-		var earlier []tallyman.AttemptEnd
-		for _, x := range attempts {
-			switch {
-			case x.Number == ref.Number:
-				a = x
-			case x.Number < ref.Number:
-				earlier = append(earlier, tallyman.AttemptEnd{Reason: x.Reason, Started: x.StartedAt != nil})
-			}
-		}
-		if a.EndedAt != nil {
-			return nil
-		}
-		a = endAttempt(a, e, now)
-		if err := tx.PutAttempt(a); err != nil {
-			return err
-		}
-		was := run
-		out := e.Outcome
-		out.Result = result
-		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: now, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: out}
-		if wait, again := f.Agent.Retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: e.Started}, earlier); again {
-			at := now.Add(wait)
-			t.RetryAt = &at
-		}
-		if run, err = was.Apply(t); err != nil {
-			return err
-		}
-		if run.State.Terminal() {
-			run.ResultBlob = blob
-		}
-		if run, err = s.count(tx, run, was); err != nil {
-			return err
-		}
-		err = tx.Timeline(run.ID, endEntry(run, ref, e, now))
-		fault.Point(fault.EndCommitting)
-		return err
-	})
-	if err != nil {
-		return run, fmt.Errorf("end attempt %s: %w", ref, err)
-	}
-	fault.Point(fault.EndCommitted)
-	s.notices.tell()
-	return run, nil
-}
-
-func endAttempt(a tallyman.Attempt, e Settlement, now time.Time) tallyman.Attempt {
-	a.Reason, a.Message, a.EndedAt = e.Reason, e.Message, &now
-	a.ExitCode, a.Signal, a.OOMKills = e.Outcome.ExitCode, e.Outcome.Signal, e.Outcome.OOMKills
-	a.StderrTail, a.OutputTail = e.Outcome.StderrTail, e.Outcome.OutputTail
-	if e.Outcome.Usage != (tallyman.Usage{}) {
-		a.Usage = e.Outcome.Usage
-	}
-	a.FinalCursor = max(a.FinalCursor, e.FinalCursor)
-	return a
-}
-
-func endEntry(run tallyman.Run, ref tallyman.AttemptRef, e Settlement, now time.Time) tallyman.TimelineEntry {
-	entry := tallyman.TimelineEntry{At: now, Attempt: ref.Number, Kind: "ended", Message: string(e.Reason)}
-	if e.Message != "" {
-		entry.Message += ": " + e.Message
-	}
-	if run.State == tallyman.Queued && run.NotBefore != nil {
-		entry.Kind = "retry"
-		entry.Message += fmt.Sprintf("; attempt %d follows in %s", ref.Number+1, run.NotBefore.Sub(now).Round(time.Second))
-	}
-	return entry
-}
-
-// keepResult puts a result that is too large for a row into the blob store.
-func (s *Service) keepResult(ctx context.Context, result string) (inline, blob string, err error) {
-	if len(result) <= tallyman.MaxInline {
-		return result, "", nil
-	}
-	blob, _, err = s.blobs.Put(ctx, strings.NewReader(result))
-	if err != nil {
-		return "", "", fmt.Errorf("keep the result: %w", err)
-	}
-	return strings.ToValidUTF8(result[:tallyman.MaxInline], ""), blob, nil
-}
-
-// Gone frees the slot of an attempt whose processes are known to be gone.
-func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
-	err := s.amend(ctx, ref, func(a *tallyman.Attempt) {
-		a.Gone = true
-		fault.Point(fault.GoneCommitting)
-	})
-	if err != nil {
-		return err
-	}
-	fault.Point(fault.GoneCommitted)
-	s.notices.tell()
-	return nil
 }
 
 // Note adds what the server saw to a run's timeline.

@@ -1,0 +1,169 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
+	"github.com/tallyman-dev/tallyman/internal/store"
+)
+
+// Settlement is what was decided about the end of an attempt.
+type Settlement struct {
+	Reason  tallyman.Reason
+	Message string
+	Outcome tallyman.Outcome
+	// FinalCursor is the last of the journal, 0 when there is none.
+	FinalCursor uint64
+	StartedAt   *time.Time // nil: the agent never started
+	// FinalAt is when the runner said its last word, zero when it said none or
+	// was heard by Report.
+	FinalAt time.Time
+}
+
+// End ends an attempt, and with it the run unless the agent's retry policy
+// gives it another. It changes nothing when the attempt has ended.
+func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement) (tallyman.Run, error) {
+	f, _, err := s.frozen(ctx, ref.RunID)
+	if err != nil {
+		return tallyman.Run{}, err
+	}
+	result, blob, err := s.keepResult(ctx, e.Outcome.Result)
+	if err != nil {
+		return tallyman.Run{}, err
+	}
+	now := s.now()
+	var run tallyman.Run
+	err = s.store.InTx(ctx, func(tx *store.Tx) error {
+		if run, err = tx.Run(ref.RunID); err != nil {
+			return err
+		}
+		attempts, err := tx.Attempts(ref.RunID)
+		if err != nil {
+			return err
+		}
+		var a tallyman.Attempt
+		var earlier []tallyman.AttemptEnd
+		for _, x := range attempts {
+			switch {
+			case x.Number == ref.Number:
+				a = x
+			case x.Number < ref.Number:
+				earlier = append(earlier, tallyman.AttemptEnd{Reason: x.Reason, Started: x.StartedAt != nil})
+			}
+		}
+		if a.EndedAt != nil {
+			return nil
+		}
+		was := run
+		if a.StartedAt == nil && e.StartedAt != nil {
+			if run, a, err = started(tx, run, a, *e.StartedAt); err != nil {
+				return err
+			}
+		}
+		e := e.against(run, a)
+		a = endAttempt(a, e, now)
+		if err := tx.PutAttempt(a); err != nil {
+			return err
+		}
+		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: now, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: e.Outcome}
+		t.Outcome.Result = result
+		if wait, again := f.Agent.Retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: a.StartedAt != nil}, earlier); again {
+			at := now.Add(wait)
+			t.RetryAt = &at
+		}
+		if run, err = run.Apply(t); err != nil {
+			return err
+		}
+		if run.State.Terminal() {
+			run.ResultBlob = blob
+		}
+		if run, err = s.count(tx, run, was); err != nil {
+			return err
+		}
+		err = tx.Timeline(run.ID, endEntry(run, ref, e, now))
+		fault.Point(fault.EndCommitting)
+		return err
+	})
+	if err != nil {
+		return run, fmt.Errorf("end attempt %s: %w", ref, err)
+	}
+	fault.Point(fault.EndCommitted)
+	s.notices.tell()
+	return run, nil
+}
+
+// against holds a verdict, which was made of what was known a moment ago,
+// against what is true now: a final event that control has heard meanwhile, a
+// stop that was asked before the work ended.
+func (e Settlement) against(run tallyman.Run, a tallyman.Attempt) Settlement {
+	switch {
+	case a.Final != nil && a.Final.Reason.Valid():
+		e.Reason, e.Message = a.Final.Reason, a.Final.Message
+	case stopFirst(run, e.Reason, e.FinalAt):
+		e.Reason, e.Message = run.StopReason, run.Message
+	}
+	return e
+}
+
+// stopFirst reports whether a stop was asked before an attempt's work ended,
+// zero: nobody knows when. What the runner ended for a limit or by order
+// stays as it says.
+func stopFirst(run tallyman.Run, reason tallyman.Reason, at time.Time) bool {
+	if run.StopRequestedAt == nil || reason.Class() == tallyman.ClassLimit || reason.Class() == tallyman.ClassUser {
+		return false
+	}
+	return at.IsZero() || run.StopRequestedAt.Before(at)
+}
+
+func endAttempt(a tallyman.Attempt, e Settlement, now time.Time) tallyman.Attempt {
+	a.Reason, a.Message, a.EndedAt = e.Reason, e.Message, &now
+	a.ExitCode, a.Signal, a.OOMKills = e.Outcome.ExitCode, e.Outcome.Signal, e.Outcome.OOMKills
+	a.StderrTail, a.OutputTail = e.Outcome.StderrTail, e.Outcome.OutputTail
+	if e.Outcome.Usage != (tallyman.Usage{}) {
+		a.Usage = e.Outcome.Usage
+	}
+	a.FinalCursor = max(a.FinalCursor, e.FinalCursor)
+	return a
+}
+
+func endEntry(run tallyman.Run, ref tallyman.AttemptRef, e Settlement, now time.Time) tallyman.TimelineEntry {
+	entry := tallyman.TimelineEntry{At: now, Attempt: ref.Number, Kind: "ended", Message: string(e.Reason)}
+	if e.Message != "" {
+		entry.Message += ": " + e.Message
+	}
+	if run.State == tallyman.Queued && run.NotBefore != nil {
+		entry.Kind = "retry"
+		entry.Message += fmt.Sprintf("; attempt %d follows in %s", ref.Number+1, run.NotBefore.Sub(now).Round(time.Second))
+	}
+	return entry
+}
+
+// keepResult puts a result that is too large for a row into the blob store.
+func (s *Service) keepResult(ctx context.Context, result string) (inline, blob string, err error) {
+	if len(result) <= tallyman.MaxInline {
+		return result, "", nil
+	}
+	blob, _, err = s.blobs.Put(ctx, strings.NewReader(result))
+	if err != nil {
+		return "", "", fmt.Errorf("keep the result: %w", err)
+	}
+	return strings.ToValidUTF8(result[:tallyman.MaxInline], ""), blob, nil
+}
+
+// Gone frees the slot of an attempt whose processes are known to be gone.
+func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
+	err := s.amend(ctx, ref, func(a *tallyman.Attempt) {
+		a.Gone = true
+		fault.Point(fault.GoneCommitting)
+	})
+	if err != nil {
+		return err
+	}
+	fault.Point(fault.GoneCommitted)
+	s.notices.tell()
+	return nil
+}
