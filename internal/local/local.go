@@ -235,7 +235,11 @@ func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (State, 
 	b.reap()
 	b.mu.Lock()
 	how, ours := b.exited[ref]
+	_, ending := b.children[ref]
 	b.mu.Unlock()
+	if ending {
+		return State{Running: true}, nil // it has let go of the lock and cannot be waited for yet
+	}
 	h, last, rec, err := journal.Last(filepath.Join(dir, "journal"))
 	var damaged *journal.CorruptError
 	switch {
@@ -259,14 +263,11 @@ func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (State, 
 	s := State{Gone: true, Process: how, Journal: h.Journal, Last: last}
 	if damaged != nil {
 		s.JournalErr = damaged.Error()
-		s.StartedAt, err = startOf(ctx, filepath.Join(dir, "journal"))
-		return s, err
-	}
-	if s.Final, s.FinalAt = finalOf(rec); s.Final != nil {
+	} else if s.Final, s.FinalAt = finalOf(rec); s.Final != nil {
 		s.FinalCursor = last
-		if !s.Final.Started {
-			return s, nil
-		}
+	}
+	if last == 0 || s.Final != nil && !s.Final.Started {
+		return s, nil
 	}
 	s.StartedAt, err = startOf(ctx, filepath.Join(dir, "journal"))
 	return s, err

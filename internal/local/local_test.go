@@ -196,7 +196,7 @@ func TestAnAttemptFromStartToRemove(t *testing.T) {
 	}
 	b.finish()
 	s := b.gone()
-	if s.Final == nil || s.Final.Reason != tallyman.Completed || s.Final.Message != "fine" || !s.Started ||
+	if s.Final == nil || s.Final.Reason != tallyman.Completed || s.Final.Message != "fine" || s.FinalAt.IsZero() || s.StartedAt != nil ||
 		s.Last != 2 || s.FinalCursor != 2 || s.Journal != "J-key" || s.JournalErr != "" || s.Process != "exit code 0" {
 		t.Errorf("at the end: %+v", s)
 	}
@@ -266,7 +266,7 @@ func TestARunnerThatDiedBeforeItsJournalMayBeStartedAgain(t *testing.T) {
 			b := newBackend(t, dir, mode)
 			b.start()
 			s := b.gone()
-			if s.Started || s.Last != 0 || !strings.HasPrefix(s.Process, "exit code 7: ") {
+			if s.StartedAt != nil || s.Last != 0 || !strings.HasPrefix(s.Process, "exit code 7: ") {
 				t.Errorf("the server that started it sees %+v", s)
 			}
 			// A server that comes later knows nothing of it: nothing was done,
