@@ -1,6 +1,9 @@
 package tallyman
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // The runner channel: what a runner and a gateway say to each other. Paths
 // are under /runner/v1/attempts/{id}/, id as AttemptRef writes it.
@@ -53,6 +56,8 @@ type RunnerSpec struct {
 
 	// Notes are said at the start of the transcript: whose login is used …
 	Notes []string `json:"notes,omitempty"`
+	// Prices replaces entries of the built-in price table.
+	Prices json.RawMessage `json:"prices,omitempty"`
 	// Used is what earlier attempts used of the budget and tokens.
 	Used Usage `json:"used"`
 	// LastFailure is why the attempt before this one failed.

@@ -145,8 +145,9 @@ processes, under limits, keeps everything they did, and tells how each run ended
 
 Start with:   tallyman run demo "say hello"
 Then:         tallyman ls; tallyman up`,
-		SilenceErrors: true, SilenceUsage: true,
+		SilenceErrors: true, SilenceUsage: true, Version: c.version,
 	}
+	root.SetVersionTemplate("tallyman {{.Version}}\n")
 	needsVerb(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError("%w\nsee: %s --help", err, cmd.CommandPath())

@@ -160,17 +160,16 @@ func (s *session) close() error {
 	if s.server == nil {
 		return nil
 	}
-	left := false
 	if s.admit {
-		checking, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		idle, err := s.server.settled(checking)
+		waiting, cancel := context.WithTimeout(context.Background(), settlePatience)
+		s.server.awaitEnding(waiting)
 		cancel()
-		left = err == nil && !idle
 	}
 	s.cancel()
 	err := <-s.ended
+	srv := s.server
 	s.server = nil
-	if left {
+	if srv.left && (s.admit || srv.house.asked.Load()) {
 		err = errors.Join(err, s.background())
 	}
 	return err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/render"
@@ -88,12 +87,11 @@ func (c *command) checkData(cfg config.Config) finding {
 
 func (c *command) checkSpace(cfg config.Config) finding {
 	f := finding{what: "disk", mend: "free some space, or remove old runs: tallyman prune"}
-	var s unix.Statfs_t
-	if err := unix.Statfs(cfg.Data, &s); err != nil {
+	free, err := freeSpace(cfg.Data)
+	if err != nil {
 		f.found = err.Error()
 		return f
 	}
-	free := int64(s.Bavail) * int64(s.Bsize)
 	f.ok, f.found = free >= lowSpace, render.Bytes(free)+" free"
 	return f
 }

@@ -253,8 +253,42 @@ func (h *house) sweepFolders(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Run sweeps what has grown old, every hour.
-func (h *house) sweep(ctx context.Context, age, every time.Duration) error {
+// shrink removes the oldest ended runs until what is kept of runs, events
+// compressed and blobs, is no larger than size.
+func (h *house) shrink(ctx context.Context, size int64) error {
+	for ctx.Err() == nil {
+		events, _, err := h.history.Total(ctx)
+		if err != nil {
+			return err
+		}
+		kept := events.Stored
+		err = h.blobs.List(ctx, func(_ string, n int64, _ time.Time) error { kept += n; return nil })
+		if err != nil || kept <= size {
+			return err
+		}
+		var ids []string
+		err = h.store.InTx(ctx, func(tx *store.Tx) error {
+			var err error
+			ids, err = tx.RunIDsEndedBefore(time.Now(), 20)
+			return err
+		})
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		for _, id := range ids {
+			if err := h.Delete(ctx, id); err != nil {
+				return err
+			}
+		}
+		if _, _, err := h.sweepBlobs(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// sweep removes what has grown old or too large, again and again.
+func (h *house) sweep(ctx context.Context, age time.Duration, size int64, every time.Duration) error {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -265,6 +299,11 @@ func (h *house) sweep(ctx context.Context, age, every time.Duration) error {
 		}
 		if err := h.sweepFolders(ctx); err != nil && ctx.Err() == nil {
 			h.log.WarnContext(ctx, "removing old folders", "err", err)
+		}
+		if size > 0 {
+			if err := h.shrink(ctx, size); err != nil && ctx.Err() == nil {
+				h.log.WarnContext(ctx, "keeping within retention.size", "err", err)
+			}
 		}
 		if age <= 0 {
 			continue

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/render"
 )
 
 // heldError says that another process serves the data folder.
@@ -47,6 +50,28 @@ func lockData(data string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close())
 	}
 	return f, nil
+}
+
+// checkSpace refuses new work when the disk is nearly full: what runs needs
+// the rest to say how it ended.
+func checkSpace(data string, reserve int64) error {
+	free, err := freeSpace(data)
+	if err != nil {
+		return fmt.Errorf("look for free space in %s: %w", data, err)
+	}
+	if reserve > 0 && free < reserve {
+		return tallyman.Errorf(tallyman.Unavailable, "the disk of the data folder %s has %s free; below %s (journal-reserve) no run is taken: free some space, or remove old runs with tallyman prune",
+			data, render.Bytes(free), render.Bytes(reserve))
+	}
+	return nil
+}
+
+// freeSpace is how many bytes of a folder's disk are free for us; a variable
+// for tests.
+var freeSpace = func(path string) (int64, error) {
+	var s unix.Statfs_t
+	err := unix.Statfs(path, &s)
+	return int64(s.Bavail) * int64(s.Bsize), err
 }
 
 // checkFS refuses a data folder on a network file system.

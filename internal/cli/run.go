@@ -149,10 +149,6 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 		req.Agent, words = given[0], given[1:]
 		dash--
 	}
-	switch {
-	case req.Agent == "script":
-		req.Agent = "demo" // the built-in agent of that harness; its steps come with the prompt
-	}
 	if dash >= 0 {
 		req.Command = words[dash:]
 		words = words[:dash]

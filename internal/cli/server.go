@@ -24,6 +24,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/harness"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/local"
+	"github.com/tallyman-dev/tallyman/internal/price"
 	"github.com/tallyman-dev/tallyman/internal/rest"
 	"github.com/tallyman-dev/tallyman/internal/scheduler"
 	"github.com/tallyman-dev/tallyman/internal/service"
@@ -47,6 +48,7 @@ type server struct {
 	sched   *scheduler.Scheduler
 	local   *local.Backend
 	gateway *gateway.Gateway
+	metrics *telemetry.Metrics
 	http    *http.Server
 	sockets []net.Listener
 	listen  string // the TCP address, "" without one
@@ -60,13 +62,14 @@ type serverOptions struct {
 	listen  string   // TCP address, "" for the socket only
 	admit   bool     // start queued runs
 	agents  []string // where agents are looked for
+	prices  []byte   // replaces entries of the built-in price table
 	log     *slog.Logger
 	env     environ
 }
 
 // openServer takes the data folder's lock, *heldError when somebody has it,
 // and puts the rooms together. Nothing runs until run is called.
-func openServer(ctx context.Context, o serverOptions) (s *server, err error) {
+func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 	data := o.cfg.Data
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w; name another with --data", err)
@@ -74,7 +77,7 @@ func openServer(ctx context.Context, o serverOptions) (s *server, err error) {
 	if err := checkFS(data); err != nil {
 		return nil, err
 	}
-	s = &server{cfg: o.cfg, version: o.version, log: o.log, ready: make(chan struct{})}
+	s := &server{cfg: o.cfg, version: o.version, log: o.log, ready: make(chan struct{})}
 	if s.lock, err = lockData(data); err != nil {
 		return nil, err
 	}
@@ -84,6 +87,9 @@ func openServer(ctx context.Context, o serverOptions) (s *server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
+	if o.prices, err = readPrices(o.cfg.Prices); err != nil {
+		return nil, err
+	}
 	st, err := s.openStores(ctx)
 	if err != nil {
 		return nil, err
@@ -126,6 +132,7 @@ func (s *server) openStores(ctx context.Context) (*store.Store, error) {
 // join puts the rooms together.
 func (s *server) join(o serverOptions, st *store.Store) {
 	h := s.house
+	s.metrics = telemetry.New()
 	h.agents = catalog.New(o.agents, catalog.Builtin(harness.DemoSteps()), s.log)
 	s.local = local.New(local.Options{
 		Dir: h.attempts, Socket: socketPath(s.cfg.Data), Runner: runnerCommand(),
@@ -134,13 +141,16 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	h.local = s.local
 	h.service = service.New(service.Options{
 		Store: st, Agents: h.agents, Backend: s.local, Blobs: h.blobs,
-		Checks: service.Checks{Validate: catalog.Validate, Harness: harness.Check, Schema: catalog.CheckSchema, Steps: catalog.ScriptSteps, PromptLimit: harness.PromptLimit},
+		Checks: service.Checks{Validate: catalog.Validate, Harness: harness.Check, Schema: catalog.CheckSchema, Steps: catalog.ScriptSteps, PromptLimit: harness.PromptLimit,
+			Space: func() error { return checkSpace(s.cfg.Data, int64(s.cfg.JournalReserve)) }},
 		Timing: service.Timing{
 			Grace: o.cfg.Grace, ResultGrace: o.cfg.ResultGrace,
 			OrphanBudget: o.cfg.OrphanBudget, DrainBudget: o.cfg.DrainBudget,
 		},
-		NewID: func() string { return ulid.Make().String() },
-		Log:   s.log,
+		Prices: o.prices,
+		NewID:  func() string { return ulid.Make().String() },
+		Ended:  s.metrics.Ended,
+		Log:    s.log,
 	})
 	h.transcript = service.NewTranscript(h.service, h.history)
 	s.gateway = gateway.New(h.service, h.history, h.blobs, int64(o.cfg.MaxArtifact), s.log)
@@ -154,7 +164,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	mux := http.NewServeMux()
 	s.gateway.Routes(mux)
 	rest.Routes(mux, h, s.info, s.auth, s.log)
-	telemetry.Routes(mux, telemetry.Sources{Counts: pages{h}.Counts, Load: queue{st}.Load, Ready: s.checkReady, Version: s.version})
+	s.metrics.Routes(mux, telemetry.Sources{Counts: pages{h}.Counts, Load: queue{st}.Load, Queue: st.Queue, Ready: s.checkReady, Version: s.version, MaxRunning: o.cfg.MaxRunning})
 	mux.Handle("/", web.New(pages{h}, web.Options{Version: s.version, Log: s.log, Token: s.auth.CSRF, Check: s.auth.CheckCSRF}))
 	s.http = &http.Server{
 		Handler:           s.auth.Require(mux, "/healthz", "/readyz", "/runner/v1/", "/assets/"),
@@ -177,6 +187,22 @@ func runnerCommand() []string {
 		return []string{lean, "runner"}
 	}
 	return []string{self, "runner"}
+}
+
+// readPrices reads the file that replaces entries of the price table, and
+// refuses one that a runner could not use.
+func readPrices(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the prices: %w", err)
+	}
+	if _, err := price.Load(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
 }
 
 func (s *server) listenAll(o serverOptions) error {
@@ -227,7 +253,7 @@ func (s *server) run(ctx context.Context) error {
 		start("scheduler", s.sched.Run)
 	}
 	start("sweeper", func(ctx context.Context) error {
-		return s.house.sweep(ctx, s.cfg.Retention.Age.D(), time.Hour)
+		return s.house.sweep(ctx, s.cfg.Retention.Age.D(), int64(s.cfg.Retention.Size), time.Hour)
 	})
 	for _, l := range s.sockets {
 		start("listener "+l.Addr().String(), func(context.Context) error {

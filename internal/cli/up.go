@@ -170,29 +170,35 @@ func (s *server) stopRuns(ctx context.Context) error {
 	}
 }
 
-// settled waits a moment for what has ended to give its slot back, and
-// reports whether the server is idle then.
-func (s *server) settled(ctx context.Context) (bool, error) {
-	for until := time.Now().Add(time.Second); ; {
-		idle, err := s.idle(ctx)
-		if err != nil || idle {
-			return idle, err
-		}
+// settlePatience is how long an embedded server waits for attempts that have
+// ended to give their slots back.
+const settlePatience = time.Second
+
+// awaitEnding waits while all that is active has ended but has not given its
+// slot back, until ctx ends.
+func (s *server) awaitEnding(ctx context.Context) {
+	for {
 		active, err := s.house.store.ActiveAttempts(ctx)
-		if err != nil {
-			return false, err
-		}
-		ending := true
-		for _, a := range active {
-			ending = ending && a.Attempt.EndedAt != nil
-		}
-		if !ending || len(active) == 0 || time.Now().After(until) {
-			return len(active) > 0 && ending, nil
+		if err != nil || len(active) == 0 || slices.ContainsFunc(active, atWork) {
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
+}
+
+func atWork(a store.Active) bool { return a.Attempt.EndedAt == nil }
+
+// unfinished reports whether something is queued or at work. It is asked when
+// nothing can be submitted any more.
+func (s *server) unfinished(ctx context.Context) bool {
+	queued, err := s.house.store.Queue(ctx, 1)
+	if err != nil || len(queued) > 0 {
+		return err == nil
+	}
+	active, err := s.house.store.ActiveAttempts(ctx)
+	return err == nil && slices.ContainsFunc(active, atWork)
 }

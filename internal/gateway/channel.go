@@ -237,14 +237,11 @@ func (g *Gateway) facts(c call) error {
 	if err := decode(c, maxControl, &report); err != nil {
 		return err
 	}
-	g.conns.touch(c.ref, epoch)
 	answer, err := g.control.Report(c.r.Context(), c.ref, epoch, report)
 	if err != nil {
-		if tallyman.CodeOf(err) == tallyman.Stale {
-			c.w.Header().Set("Tallyman-Final", "true")
-		}
 		return err
 	}
+	g.conns.touch(c.ref, epoch)
 	for _, f := range report.Facts {
 		if f.Kind == tallyman.FactFinal {
 			g.conns.close(c.ref)

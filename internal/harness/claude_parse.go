@@ -42,7 +42,7 @@ func (claude) NewParser(spec tallyman.RunnerSpec) Parser {
 	options, _ := readClaudeOptions(spec.Agent)
 	return &claudeParser{
 		options:    options,
-		spent:      claudeUsage{model: spec.Agent.Model},
+		spent:      claudeUsage{model: spec.Agent.Model, prices: prices{override: spec.Prices}},
 		messages:   map[string]string{},
 		background: map[string]bool{},
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ type recorder struct {
 	last   uint64 // cursor of the last record appended
 	err    error  // why the journal takes nothing any more
 
-	streams map[string]*mask.Stream // by delta type, parent and block
+	streams map[deltaKey]*mask.Stream
 
 	output tail
 	stderr tail
@@ -44,7 +45,7 @@ func newRecorder(w *journal.Writer, deltas func(tallyman.Delta)) *recorder {
 	return &recorder{
 		journal: w, deltas: deltas, now: time.Now,
 		watch:   watch{tools: map[string]time.Time{}},
-		streams: map[string]*mask.Stream{},
+		streams: map[deltaKey]*mask.Stream{},
 		changed: make(chan struct{}, 1),
 		failed:  make(chan struct{}),
 	}
@@ -137,11 +138,12 @@ func (r *recorder) encode() {
 	}
 }
 
-// observe keeps what limits and the final event need to know of an event.
+// observe keeps what limits and the final event need to know of an event,
+// whose strings may share memory with its line.
 func (r *recorder) observe(e *tallyman.Event) {
 	switch e.Type {
 	case tallyman.EventToolStarted:
-		r.watch.tools[e.ToolID] = e.Time
+		r.watch.tools[strings.Clone(e.ToolID)] = e.Time
 	case tallyman.EventToolFinished:
 		delete(r.watch.tools, e.ToolID)
 	case tallyman.EventAgentStderr:
@@ -154,12 +156,20 @@ func (r *recorder) observe(e *tallyman.Event) {
 		}
 	}
 	if e.Type == tallyman.EventText || e.Type == tallyman.EventThinking {
-		clear(r.streams) // the durable text replaces what was held back
+		// The durable text replaces what was held back of it.
+		maps.DeleteFunc(r.streams, func(of deltaKey, _ *mask.Stream) bool { return of.kind == e.Type && of.parent == e.Parent })
 	}
 }
 
+// deltaKey names a text that comes in deltas.
+type deltaKey struct {
+	kind          tallyman.EventType
+	parent, block string
+}
+
 func (r *recorder) delta(d tallyman.Delta) {
-	key := string(d.Type) + "\x00" + d.Parent + "\x00" + d.Block
+	d.Delta, d.Parent, d.Block = strings.Clone(d.Delta), strings.Clone(d.Parent), strings.Clone(d.Block)
+	key := deltaKey{d.Type, d.Parent, d.Block}
 	s := r.streams[key]
 	if s == nil {
 		s = r.mask.Stream()
@@ -170,8 +180,21 @@ func (r *recorder) delta(d tallyman.Delta) {
 	}
 }
 
+// advance takes over how far the harness is.
+func (r *recorder) advance() {
+	if r.parser == nil {
+		return
+	}
+	was := r.watch.finished()
+	r.watch.progress = r.parser.Progress()
+	if r.watch.finished() && !was {
+		r.watch.result = r.now()
+	}
+}
+
 // commit appends the arena's records to the journal.
 func (r *recorder) commit() {
+	r.advance()
 	if len(r.ends) == 0 {
 		return
 	}
@@ -187,9 +210,6 @@ func (r *recorder) commit() {
 		r.arena = nil
 	}
 	r.arena, r.ends = r.arena[:0], r.ends[:0]
-	if r.parser != nil {
-		r.watch.progress = r.parser.Progress()
-	}
 	if err != nil {
 		if r.err == nil {
 			r.err = err

@@ -248,7 +248,9 @@ func (u *uplink) provisional(d tallyman.Delta) {
 }
 
 // run keeps the journal flowing until ctx ends. A connection that is lost is
-// made anew with a hello. It returns when the server refuses the runner.
+// made anew with a hello. It returns when the server refuses the runner. To be
+// superseded is no refusal: a hello whose answer was lost, and which the
+// server took later than the next one, does that. Another hello tells.
 func (u *uplink) run(ctx context.Context) error {
 	wait := 10 * time.Millisecond
 	for {
@@ -261,7 +263,7 @@ func (u *uplink) run(ctx context.Context) error {
 		case errors.Is(err, errFinal):
 			u.closeState()
 			continue
-		case code == tallyman.Unauthorized, code == tallyman.NotFound, code == tallyman.Stale, code == tallyman.Conflict, code == tallyman.Invalid:
+		case code == tallyman.Unauthorized, code == tallyman.NotFound, code == tallyman.Conflict, code == tallyman.Invalid:
 			return err
 		}
 		u.log.DebugContext(ctx, "connection lost", "err", err)

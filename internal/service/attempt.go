@@ -160,7 +160,7 @@ func (s *Service) RunnerSpec(ctx context.Context, run tallyman.Run, a tallyman.A
 	}
 	spec := tallyman.RunnerSpec{
 		RunID: run.ID, RunName: run.Name, Namespace: run.Namespace, AgentName: run.Agent, Attempt: a.Number,
-		Agent: f.Agent, Prompt: d.Prompt, PromptSize: d.PromptSize,
+		Agent: f.Agent, Prompt: d.Prompt, PromptSize: d.PromptSize, Prices: s.prices,
 		Grace: s.timing.Grace, ResultGrace: s.timing.ResultGrace, OrphanBudget: s.timing.OrphanBudget, DrainBudget: s.timing.DrainBudget,
 	}
 	earlier, err := s.store.Attempts(ctx, run.ID)

@@ -45,6 +45,9 @@ func (s *Service) change(ctx context.Context, runID string, t tallyman.Trigger, 
 		return is, fmt.Errorf("%s of run %s: %w", t.Kind, runID, err)
 	}
 	if changed {
+		if is.State.Terminal() {
+			s.ended(is)
+		}
 		s.notices.tell()
 	}
 	return is, nil

@@ -37,7 +37,9 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement
 	}
 	now := s.now()
 	var run tallyman.Run
+	ended := false
 	err = s.store.InTx(ctx, func(tx *store.Tx) error {
+		ended = false
 		if run, err = tx.Run(ref.RunID); err != nil {
 			return err
 		}
@@ -78,7 +80,7 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement
 		if run, err = run.Apply(t); err != nil {
 			return err
 		}
-		if run.State.Terminal() {
+		if ended = run.State.Terminal(); ended {
 			run.ResultBlob = blob
 		}
 		if run, err = s.count(tx, run, was); err != nil {
@@ -92,6 +94,9 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement
 		return run, fmt.Errorf("end attempt %s: %w", ref, err)
 	}
 	fault.Point(fault.EndCommitted)
+	if ended {
+		s.ended(run)
+	}
 	s.notices.tell()
 	return run, nil
 }

@@ -41,6 +41,8 @@ type Checks struct {
 	Validate func(tallyman.Agent) error
 	// Harness checks what only the harness's adapter knows: its settings.
 	Harness func(tallyman.AgentSpec) error
+	// Space refuses new work when there is no room to record it; may be nil.
+	Space func() error
 	// Schema checks a JSON file against a JSON Schema.
 	Schema func(schema json.RawMessage, file io.Reader) error
 	// Steps turns the prompt of a script without steps into steps.
@@ -62,8 +64,10 @@ type Service struct {
 	blobs   Blobs
 	checks  Checks
 	timing  Timing
+	prices  json.RawMessage
 	newID   func() string
 	now     func() time.Time
+	ended   func(tallyman.Run)
 	log     *slog.Logger
 	notices *notices
 }
@@ -76,9 +80,12 @@ type Options struct {
 	Blobs   Blobs
 	Checks  Checks
 	Timing  Timing
+	Prices  json.RawMessage  // replaces entries of the built-in price table
 	NewID   func() string    // ULIDs in order
 	Now     func() time.Time // default time.Now
-	Log     *slog.Logger
+	// Ended is told each run that has ended, after the commit; may be nil.
+	Ended func(tallyman.Run)
+	Log   *slog.Logger
 }
 
 // New makes a service of its parts.
@@ -86,11 +93,17 @@ func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Checks.Space == nil {
+		o.Checks.Space = func() error { return nil }
+	}
+	if o.Ended == nil {
+		o.Ended = func(tallyman.Run) {}
+	}
 	return &Service{
 		store: o.Store, agents: o.Agents, backend: o.Backend, blobs: o.Blobs,
-		checks: o.Checks, timing: o.Timing, newID: o.NewID,
-		now: func() time.Time { return o.Now().UTC().Truncate(time.Microsecond) },
-		log: o.Log, notices: newNotices(),
+		checks: o.Checks, timing: o.Timing, prices: o.Prices, newID: o.NewID,
+		now:   func() time.Time { return o.Now().UTC().Truncate(time.Microsecond) },
+		ended: o.Ended, log: o.Log, notices: newNotices(),
 	}
 }
 

@@ -223,6 +223,9 @@ func (s *Service) checkSpec(ctx context.Context, req tallyman.Request, a tallyma
 	if b := spec.Limits.BudgetUSD; b != nil && *b > 0 && spec.Harness == "exec" && (spec.Limits.MaxTokens == nil || *spec.Limits.MaxTokens == 0) {
 		return invalid("budgetUSD: what harness exec spends is not known, so the budget could not be kept; set maxTokens too, or no budget")
 	}
+	if err := s.checks.Space(); err != nil {
+		return err
+	}
 	return s.backend.Preflight(ctx, a.Origin, spec)
 }
 

@@ -147,6 +147,12 @@ func TestHarnessExecNeedsNoAgentFile(t *testing.T) {
 			t.Errorf("%v printed %q, want the caller's folder", args, o.out)
 		}
 	}
+	steps := p.write("steps.yaml", "- say: by steps\n- result: {text: done}\n")
+	if run := p.ends(tallyman.Completed, "--harness", "script", "--file", steps); run.Result != "done" {
+		t.Errorf("the script's result is %q", run.Result)
+	}
+	p.contains(p.want(2, "run", "--harness", "script", "no steps").err, "steps")
+	p.want(2, "run", "script", "hello") // a harness is no agent
 	p.contains(p.want(2, "run", "exec").err, "command")
 	p.contains(p.want(2, "run", "exec", "--").err, "command")
 	p.contains(p.want(2, "run", "exec", "--", "no-such-program-here").err, "no-such-program-here", "PATH")

@@ -1,0 +1,154 @@
+package contract_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+func TestLimits(t *testing.T) {
+	spend := `settings: {steps: [{usage: {input_tokens: 60, output_tokens: 50, cost_usd: 0.5}}, {say: one}, {say: two}, {say: three}, hang]}`
+	for name, c := range map[string]struct {
+		spec   string
+		flags  []string
+		reason tallyman.Reason
+		says   string
+	}{
+		"deadline":                          {`settings: {steps: [{repeat: {times: 1000, steps: [{say: on}, {sleep: 10ms}]}}]}`, []string{"--deadline", "500ms"}, tallyman.DeadlineExceeded, "500ms"},
+		"idle":                              {spend, []string{"--idle", "400ms"}, tallyman.IdleTimeout, "400ms"},
+		"idle never heard a word":           {`settings: {steps: [hang]}`, []string{"--idle", "400ms"}, tallyman.IdleTimeout, "400ms"},
+		"words on stderr are no life":       {`settings: {steps: [{repeat: {times: 1000, steps: [{stderr: on}, {sleep: 20ms}]}}]}`, []string{"--idle", "400ms"}, tallyman.IdleTimeout, "400ms"},
+		"deltas are life":                   {`settings: {steps: [{say: {text: "a b c d e f g h i j k l m n", over: 1s}}, {result: ok}]}`, []string{"--idle", "500ms"}, tallyman.Completed, ""},
+		"idle pauses while a tool is open":  {`settings: {steps: [{tool: {name: T, duration: 900ms}}, {result: ok}]}`, []string{"--idle", "400ms"}, tallyman.Completed, ""},
+		"a tool that takes too long":        {"limits: {tool: 300ms}\n" + `settings: {steps: [{tool: {name: T, duration: 60s}}]}`, nil, tallyman.IdleTimeout, "limits.tool"},
+		"turns":                             {spend, []string{"--max-turns", "2"}, tallyman.MaxTurns, "2"},
+		"as many turns as are allowed":      {`settings: {steps: [{say: one}, {say: two}, {result: ok}]}`, []string{"--max-turns", "2"}, tallyman.Completed, ""},
+		"budget":                            {spend, []string{"--budget-usd", "0.4"}, tallyman.BudgetExceeded, "0.4"},
+		"tokens":                            {spend, []string{"--max-tokens", "109"}, tallyman.TokenLimit, "109"},
+		"as many tokens as are allowed":     {`settings: {steps: [{usage: {input_tokens: 60}}, {result: ok}]}`, []string{"--max-tokens", "60", "--budget-usd", "1"}, tallyman.Completed, ""},
+		"the agent's limit":                 {"limits: {maxTurns: 2}\n" + spend, nil, tallyman.MaxTurns, "2"},
+		"the request's limit wins":          {"limits: {maxTurns: 2, idle: 300ms}\n" + spend, []string{"--max-turns", "0"}, tallyman.IdleTimeout, "300ms"},
+		"zero is none":                      {"limits: {deadline: 100ms, idle: 100ms}\nsettings: {steps: [{sleep: 400ms}, {result: ok}]}", []string{"--deadline", "0", "--idle", "0s"}, tallyman.Completed, ""},
+		"what ends after a result is as it": {`settings: {steps: [{result: ok}, hang]}`, []string{"--deadline", "600ms"}, tallyman.Completed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			p.set("TALLYMAN_GRACE=1s", "TALLYMAN_RESULT_GRACE=1s")
+			p.agent("agent", "harness: script\n"+c.spec)
+			run := p.ends(c.reason, append([]string{"agent", "x"}, c.flags...)...)
+			p.contains(run.Message, c.says)
+			if strings.Contains(c.spec, "input_tokens: 60, output_tokens: 50") && (run.Usage.Tokens() != 110 || run.Usage.CostUSD != 0.5) {
+				t.Errorf("what was used is not counted: %+v", run.Usage)
+			}
+		})
+	}
+}
+
+func TestABudgetThatCannotBeKeptIsRefused(t *testing.T) {
+	p := newPlace(t)
+	p.contains(p.want(2, "run", "exec", "--budget-usd", "1", "--", "true").err, "budgetUSD", "maxTokens")
+	p.ends(tallyman.Completed, "exec", "--budget-usd", "1", "--max-tokens", "10", "--", "true")
+	if n := strings.Count(p.ok("ls", "-o", "name"), "\n"); n != 1 {
+		t.Errorf("%d runs are there, want 1", n)
+	}
+}
+
+func TestTokensCountOverAllAttempts(t *testing.T) {
+	p := newPlace(t)
+	p.agent("agent", `harness: script
+retry: {on: [AgentError], max: 5, backoff: 50ms}
+limits: {maxTokens: 100}
+settings: {steps: [{usage: {input_tokens: 40, cost_usd: 0.1}}, {sleep: 200ms}, {result: {text: no, failed: true}}]}`)
+	run := p.ends(tallyman.TokenLimit, "agent", "x")
+	if run.Attempt != 3 || run.Usage.InputTokens != 120 || run.Usage.CostUSD < 0.29 || run.Usage.CostUSD > 0.31 {
+		t.Errorf("%d attempts used %+v", run.Attempt, run.Usage)
+	}
+}
+
+func TestRetriesWithBackoff(t *testing.T) {
+	p := newPlace(t)
+	p.agent("agent", `harness: exec
+retry: {on: [AgentError], max: 2, backoff: 400ms}
+outputs: [{path: made, required: false}]
+command: [sh, -c, 'test -e made && echo not fresh; touch made; echo "$TALLYMAN_ATTEMPT_NO: $TALLYMAN_LAST_FAILURE"; exit $((6 + TALLYMAN_ATTEMPT_NO))']`)
+	s := p.up()
+	run, err := s.api.Submit(t.Context(), tallyman.Request{Agent: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := s.until(run.ID, "it waits for its second attempt", func(r tallyman.Run) bool {
+		return r.State == tallyman.Queued && r.Attempt == 1 && r.Waiting != nil
+	})
+	if waiting.Waiting.Reason != tallyman.Backoff || waiting.NotBefore == nil || waiting.Waiting.Position != 1 {
+		t.Errorf("it waits as %+v until %v", waiting.Waiting, waiting.NotBefore)
+	}
+	run = s.ended(run.ID)
+	p.holds(run, tallyman.AgentError)
+	if run.Attempt != 3 || *run.ExitCode != 9 {
+		t.Errorf("%d attempts, exit code %d", run.Attempt, *run.ExitCode)
+	}
+	if got := p.ok("logs", run.ID); got != "1: \n2: attempt 1 ended with AgentError: exit code 7\n3: attempt 2 ended with AgentError: exit code 8\n" {
+		t.Errorf("the attempts say:\n%s", got)
+	}
+	attempts, err := s.api.Attempts(t.Context(), run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []time.Duration{400 * time.Millisecond, 800 * time.Millisecond} {
+		if wait := attempts[i+1].AdmittedAt.Sub(*attempts[i].EndedAt); wait < want || wait > want+2*time.Second {
+			t.Errorf("attempt %d came after %s, want %s", i+2, wait, want)
+		}
+	}
+	// A stop while it waits is a stop at once.
+	run, err = s.api.Rerun(t.Context(), run.ID, map[string]string{"label.second": "time"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until(run.ID, "it waits", func(r tallyman.Run) bool { return r.State == tallyman.Queued && r.Attempt >= 1 })
+	run, err = s.api.Stop(t.Context(), run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.holds(s.ended(run.ID), tallyman.ReasonStopped)
+}
+
+func TestWhatIsRetried(t *testing.T) {
+	failing := `settings: {steps: [{result: {text: no, failed: true, reason: REASON}}]}`
+	for name, c := range map[string]struct {
+		reason   tallyman.Reason
+		retry    string
+		attempts int
+	}{
+		"the agent's own failure is not":     {tallyman.AgentError, "", 1},
+		"but is when it is named":            {tallyman.AgentError, "on: [AgentError], ", 2},
+		"a provider's is once":               {tallyman.RateLimited, "", 2},
+		"and as often as is said":            {tallyman.RateLimited, "max: 2, ", 3},
+		"nothing is when that is said":       {tallyman.Overloaded, "max: 0, ", 1},
+		"an expired login is not":            {tallyman.AuthExpired, "", 1},
+		"what is not configured is not":      {tallyman.SetupFailed, "", 1},
+		"what the infrastructure broke, one": {tallyman.BackendError, "", 2},
+		"or three when it is safe":           {tallyman.BackendError, "safe: true, ", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			p.agent("agent", "harness: script\nretry: {"+c.retry+"backoff: 20ms}\n"+strings.ReplaceAll(failing, "REASON", string(c.reason)))
+			if run := p.ends(c.reason, "agent", "x"); run.Attempt != c.attempts {
+				t.Errorf("%d attempts, want %d", run.Attempt, c.attempts)
+			}
+		})
+	}
+}
+
+func TestAKeptWorkspaceGoesOn(t *testing.T) {
+	p := newPlace(t)
+	p.agent("agent", `harness: exec
+workspace: {keep: true}
+retry: {on: [AgentError], backoff: 20ms}
+command: [sh, -c, 'echo x >> log; wc -l < log; [ $TALLYMAN_ATTEMPT_NO = 2 ]']`)
+	run := p.ends(tallyman.Completed, "agent")
+	if got := p.ok("logs", run.ID); strings.Join(strings.Fields(got), " ") != "1 2" {
+		t.Errorf("the attempts say %q", got)
+	}
+}
