@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -35,7 +36,8 @@ type house struct {
 	blobs      *blob.Folder
 	local      *local.Backend
 	agents     *catalog.Catalog
-	attempts   string // the folder of the attempts
+	attempts   string      // the folder of the attempts
+	asked      atomic.Bool // for a run, since this server is there
 	log        *slog.Logger
 }
 
@@ -104,6 +106,7 @@ func (h *house) Agents(ctx context.Context) ([]tallyman.Agent, error) {
 }
 
 func (h *house) Submit(ctx context.Context, r tallyman.Request) (tallyman.Run, bool, error) {
+	h.asked.Store(true)
 	return h.service.Submit(ctx, r)
 }
 
@@ -112,6 +115,7 @@ func (h *house) Stop(ctx context.Context, id, by string) (tallyman.Run, error) {
 }
 
 func (h *house) Rerun(ctx context.Context, id string, set map[string]string, source tallyman.Source) (tallyman.Run, error) {
+	h.asked.Store(true)
 	return h.service.Rerun(ctx, id, set, source)
 }
 

@@ -53,6 +53,7 @@ type server struct {
 	sockets []net.Listener
 	listen  string // the TCP address, "" without one
 	ready   chan struct{}
+	left    bool // once run has returned: something is queued or at work
 }
 
 // serverOptions say what kind of server is opened.
@@ -276,6 +277,7 @@ func (s *server) run(ctx context.Context) error {
 		err = errors.Join(err, e)
 	}
 	parts.Wait()
+	s.left = s.unfinished(context.WithoutCancel(ctx))
 	return errors.Join(err, s.close())
 }
 

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
+	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
 // idleGrace is how long a server in the background waits with nothing to do.
@@ -81,8 +84,9 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(serving) }()
 	<-s.ready
+	var idle atomic.Bool
 	if background {
-		go s.endWhenIdle(serving, cancel)
+		go s.endWhenIdle(serving, func() { idle.Store(true); cancel() })
 	}
 	select {
 	case err := <-ended:
@@ -97,6 +101,10 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 	}
 	end()
 	err = errors.Join(err, <-ended)
+	if idle.Load() && s.left {
+		// Somebody has submitted at the last moment.
+		return errors.Join(err, (&session{c: c, cfg: cfg}).background())
+	}
 	if left > 0 {
 		fmt.Fprintf(c.errOut, "%d running agents go on without a server; the next one takes them over (to stop them: tallyman up --stop-runs, or tallyman stop RUN)\n", left)
 	}

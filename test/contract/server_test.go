@@ -274,7 +274,7 @@ func TestTheServersDoors(t *testing.T) {
 	if got := p.ok("ls", "--server", s.url, "-o", "name"); got != "" {
 		t.Errorf("ls prints %q", got)
 	}
-	p.contains(p.want(2, "run", "--server", s.url, "--harness", "script", "- say: x").err, "socket")
+	p.contains(p.want(2, "run", "--server", s.url, "--harness", "script", "[]").err, "socket")
 	p.agent("echo", "harness: exec\ncommand: [cat]") // the server rereads
 	if got := p.ok("run", "--server", s.url, "echo", "over TCP"); got != "over TCP\n" {
 		t.Errorf("run prints %q", got)
