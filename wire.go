@@ -76,7 +76,7 @@ type FactKind string
 const (
 	FactStarted FactKind = "started" // the harness's process runs
 	FactUsage   FactKind = "usage"   // totals of the attempt so far
-	FactTurn    FactKind = "turn"    // a turn has ended
+	FactFirst   FactKind = "first"   // the harness has written its first line
 	FactFinal   FactKind = "final"   // runner.ended is durable; nothing follows
 )
 

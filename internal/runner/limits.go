@@ -11,6 +11,7 @@ import (
 // watch is what enforcing limits needs to see of a running harness.
 type watch struct {
 	started  time.Time
+	first    time.Time            // the first line on stdout
 	activity time.Time            // the last sign of life on stdout
 	tools    map[string]time.Time // open tool calls by id, with their start
 	progress harness.Progress

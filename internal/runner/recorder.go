@@ -73,6 +73,9 @@ func (r *recorder) stdout(c chunk) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watch.activity = r.now()
+	if r.watch.first.IsZero() {
+		r.watch.first = r.watch.activity
+	}
 	for i, line := range c.lines {
 		r.batch.Events, r.batch.Deltas = r.batch.Events[:0], r.batch.Deltas[:0]
 		if cut := c.cuts[i]; cut != nil {

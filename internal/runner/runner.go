@@ -276,10 +276,15 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 	defer timer.Stop()
 	var reported time.Time
 	var last tallyman.Usage
+	firstTold := false
 	done, final, failed := ctx.Done(), r.up.final, r.rec.failed
 	for {
 		w, cursor := r.rec.look()
 		now := time.Now()
+		if !firstTold && !w.first.IsZero() {
+			firstTold = true
+			r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFirst, At: w.first})
+		}
 		if u := w.progress.Usage; u != last && now.Sub(reported) >= usagePeriod {
 			r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactUsage, At: now, Usage: &u})
 			last, reported = u, now

@@ -246,7 +246,11 @@ func (s *Service) take(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, f tal
 		if run, a, err = started(tx, run, a, at); err != nil {
 			return run, a, err
 		}
-	case tallyman.FactUsage, tallyman.FactTurn:
+	case tallyman.FactFirst:
+		if a.FirstAt == nil {
+			a.FirstAt = &at
+		}
+	case tallyman.FactUsage:
 		if f.Usage != nil && f.Cursor >= a.LastCursor {
 			a.Usage = *f.Usage
 		}
