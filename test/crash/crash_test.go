@@ -31,7 +31,9 @@ func TestCrashes(t *testing.T) {
 // life is what happens to one server.
 type life struct {
 	fault   string
-	lasts   time.Duration
+	lasts   time.Duration // from when it answers, or from its first moment
+	rushed  bool          // it is not waited for until it answers
+	look    bool          // somebody looks before it starts, without a server
 	end     syscall.Signal
 	kills   []time.Duration // of a runner, after the start
 	runners bool            // at the end a runner is killed together with it
@@ -42,8 +44,11 @@ type life struct {
 func lives(r *rand.Rand) []life {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	var all []life
-	for range 3 + r.IntN(3) {
-		l := life{lasts: 100*time.Millisecond + upTo(1500*time.Millisecond), end: syscall.SIGKILL, runners: r.IntN(3) == 0}
+	for range 4 + r.IntN(4) {
+		l := life{lasts: 50*time.Millisecond + upTo(1500*time.Millisecond), end: syscall.SIGKILL, runners: r.IntN(3) == 0, look: r.IntN(4) == 0}
+		if r.IntN(5) == 0 {
+			l.rushed, l.lasts = true, upTo(150*time.Millisecond)
+		}
 		if r.IntN(6) == 0 {
 			l.end = syscall.SIGTERM
 		}
@@ -51,7 +56,7 @@ func lives(r *rand.Rand) []life {
 		case 0:
 			l.fault = drawFault(r)
 		case 1:
-			for range r.IntN(3) {
+			for range r.IntN(5) {
 				l.kills = append(l.kills, upTo(l.lasts))
 			}
 		}
@@ -80,10 +85,16 @@ func play(t *testing.T, seed uint64) {
 	for _, l := range plan {
 		total += l.lasts
 	}
-	jobs := w.draw(r, 14, total)
+	jobs := w.draw(r, 20, total)
 	var driving sync.WaitGroup
 	for i, l := range plan {
-		w.start(l.fault)
+		if l.look {
+			w.look()
+		}
+		w.launch(l.fault)
+		if !l.rushed {
+			w.answers()
+		}
 		if i == 0 {
 			for _, j := range jobs {
 				driving.Go(func() { w.drive(ctx, j) })
@@ -116,6 +127,17 @@ func play(t *testing.T, seed uint64) {
 	}
 }
 
+// look lists the runs while no server is there: who looks is the server for
+// that moment, and settles what has ended. Nobody submits meanwhile: that
+// would bring a server in the background, and this test starts its own.
+func (w *world) look() {
+	w.calls.Lock()
+	defer w.calls.Unlock()
+	if out, err := w.command("ls", "-o", "json").CombinedOutput(); err != nil {
+		w.t.Errorf("tallyman ls: %v\n%s", err, out)
+	}
+}
+
 // live lets a server live until its end.
 func (w *world) live(l life, r *rand.Rand) {
 	end := time.After(l.lasts)
@@ -143,7 +165,7 @@ func (w *world) live(l life, r *rand.Rand) {
 func describe(plan []life) string {
 	var b strings.Builder
 	for i, l := range plan {
-		fmt.Fprintf(&b, "life %d: fault %q, %s, ends by %s, runners killed at %v, one more at the end: %v\n", i+1, l.fault, l.lasts, l.end, l.kills, l.runners)
+		fmt.Fprintf(&b, "life %d: %+v\n", i+1, l)
 	}
 	return b.String()
 }

@@ -152,7 +152,7 @@ func (w *world) submit(ctx context.Context, j *job) bool {
 			req.Labels = map[string]string{jobLabel: req.Labels[jobLabel], "try": strconv.Itoa(j.tries)}
 		}
 		j.mu.Unlock()
-		run, err := w.client.Submit(ctx, req)
+		run, err := w.ask(ctx, req)
 		if err == nil {
 			j.mu.Lock()
 			defer j.mu.Unlock()
@@ -172,13 +172,19 @@ func (w *world) submit(ctx context.Context, j *job) bool {
 	}
 }
 
+func (w *world) ask(ctx context.Context, req tallyman.Request) (tallyman.Run, error) {
+	w.calls.RLock()
+	defer w.calls.RUnlock()
+	return w.client.Submit(ctx, req)
+}
+
 // again submits an acknowledged key once more.
 func (w *world) again(ctx context.Context, j *job) {
 	first, ok := j.acked()
 	if !ok || j.req.Key == "" {
 		return
 	}
-	run, err := w.client.Submit(ctx, j.req)
+	run, err := w.ask(ctx, j.req)
 	switch {
 	case tallyman.CodeOf(err) == tallyman.Unavailable || ctx.Err() != nil:
 	case err != nil:
@@ -188,7 +194,7 @@ func (w *world) again(ctx context.Context, j *job) {
 	}
 	other := j.req
 	other.Labels = map[string]string{jobLabel: "another"}
-	if _, err = w.client.Submit(ctx, other); err == nil || tallyman.CodeOf(err) != tallyman.Conflict && tallyman.CodeOf(err) != tallyman.Unavailable {
+	if _, err = w.ask(ctx, other); err == nil || tallyman.CodeOf(err) != tallyman.Conflict && tallyman.CodeOf(err) != tallyman.Unavailable {
 		j.note("another request with key %s: %v", j.req.Key, err)
 	}
 }
@@ -199,7 +205,9 @@ func (w *world) stop(ctx context.Context, j *job) {
 	}
 	run, _ := j.acked()
 	for {
+		w.calls.RLock()
 		answer, err := w.client.Stop(ctx, run.ID)
+		w.calls.RUnlock()
 		if err == nil {
 			j.mu.Lock()
 			defer j.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -263,23 +262,11 @@ func (w *world) retriedForCause(is truth, run tallyman.Run) {
 		if i < len(attempts)-1 && a.Reason != tallyman.RunnerLost {
 			w.t.Errorf("run %s: attempt %d ended %s and was followed by another", run.ID, a.Number, a.Reason)
 		}
-		if a.Reason == tallyman.RunnerLost && !w.wasKilled(w.runnerOf(a)) {
-			w.t.Errorf("run %s: the runner of attempt %d, process %d, was not killed, and is lost: %s", run.ID, a.Number, w.runnerOf(a), a.Message)
+		pid := lockedBy(w.path("data", "attempts", a.Ref().String(), "lock"))
+		if a.Reason == tallyman.RunnerLost && !w.wasKilled(pid) {
+			w.t.Errorf("run %s: the runner of attempt %d, process %d, was not killed, and is lost: %s", run.ID, a.Number, pid, a.Message)
 		}
 	}
-}
-
-// runnerOf is the pid that an attempt's runner wrote into its lock.
-func (w *world) runnerOf(a tallyman.Attempt) int {
-	b, err := os.ReadFile(w.path("data", "attempts", a.Ref().String(), "lock"))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0
-	}
-	return pid
 }
 
 // truthful: the end of a run is what its work did.

@@ -27,6 +27,7 @@ type world struct {
 	t      *testing.T
 	dir    string
 	client *client.Client
+	calls  sync.RWMutex // is read-locked by calls that change something
 
 	mu     sync.Mutex
 	server *exec.Cmd
@@ -84,9 +85,24 @@ func (w *world) clear() {
 	}
 }
 
+// command is one call of tallyman on this world's data.
+func (w *world) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, "tallyman"), append([]string{"--data", w.path("data"), "--agents", w.path("agents")}, args...)...)
+	cmd.Dir = w.dir
+	cmd.Env = append(os.Environ(), "HOME="+w.dir, "TALLYMAN_FAULT_LOG="+w.path("faults.log"))
+	return cmd
+}
+
 // start starts a server with a fault, "" for none, and waits until it answers
 // or has been killed by its fault.
 func (w *world) start(fault string, args ...string) {
+	w.t.Helper()
+	w.launch(fault, args...)
+	w.answers()
+}
+
+// launch starts a server.
+func (w *world) launch(fault string, args ...string) {
 	w.t.Helper()
 	log, err := os.OpenFile(w.path("server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -94,11 +110,9 @@ func (w *world) start(fault string, args ...string) {
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "-- start, fault %q\n", fault)
-	cmd := exec.Command(filepath.Join(bin, "tallyman"), append([]string{
-		"up", "--data", w.path("data"), "--agents", w.path("agents"), "--listen", "127.0.0.1:0", "--max-running", "5",
-	}, args...)...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, w.dir
-	cmd.Env = append(os.Environ(), "HOME="+w.dir, "TALLYMAN_FAULT="+fault, "TALLYMAN_FAULT_LOG="+w.path("faults.log"))
+	cmd := w.command(append([]string{"up", "--listen", "127.0.0.1:0", "--max-running", "5"}, args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(cmd.Env, "TALLYMAN_FAULT="+fault)
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -110,6 +124,14 @@ func (w *world) start(fault string, args ...string) {
 	w.mu.Lock()
 	w.server, w.exited = cmd, exited
 	w.mu.Unlock()
+}
+
+// answers waits until the server answers or has been killed.
+func (w *world) answers() {
+	w.t.Helper()
+	w.mu.Lock()
+	cmd, exited := w.server, w.exited
+	w.mu.Unlock()
 	for until := time.Now().Add(15 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		info, err := w.client.Info(ctx)
@@ -120,7 +142,7 @@ func (w *world) start(fault string, args ...string) {
 		select {
 		case <-exited:
 			if !cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
-				w.t.Fatalf("the server did not start: %v", cmd.ProcessState)
+				w.t.Fatalf("the server did not start: %v; there are %v", cmd.ProcessState, w.processes())
 			}
 			return
 		default:
@@ -174,16 +196,32 @@ func (w *world) processes() map[int]string {
 	return found
 }
 
-// runners returns the pids of the runners that live, in order.
+// runners returns the pids of the runners that live, in order: as they wrote
+// them, since what a runner has just forked looks like one too.
 func (w *world) runners() []int {
 	var pids []int
-	for pid, args := range w.processes() {
-		if strings.HasSuffix(args, "tallyman-runner runner") {
+	living := w.processes()
+	locks, _ := filepath.Glob(w.path("data", "attempts", "*", "lock"))
+	for _, path := range locks {
+		if pid := lockedBy(path); strings.HasSuffix(living[pid], "tallyman-runner runner") {
 			pids = append(pids, pid)
 		}
 	}
 	slices.Sort(pids)
 	return pids
+}
+
+// lockedBy is the pid that a runner wrote into its lock, 0 without one.
+func lockedBy(path string) int {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return pid
 }
 
 // killRunner kills the runner that pick chooses, if one lives.
