@@ -254,44 +254,6 @@ func (r *recorder) tails() (output, stderr string) {
 	return r.output.String(), r.stderr.String()
 }
 
-// tail keeps the last 50 lines of a stream, of each the first 2,000 bytes.
-type tail struct{ lines []string }
-
-const (
-	tailLines = 50
-	tailWidth = 2000
-)
-
-func (t *tail) add(text string) {
-	if text == "" {
-		return
-	}
-	for _, line := range lastLines(text, tailLines) {
-		if len(line) > tailWidth {
-			line = strings.ToValidUTF8(line[:tailWidth], "") + "…"
-		}
-		t.lines = append(t.lines, strings.Clone(line))
-	}
-	if over := len(t.lines) - tailLines; over > 0 {
-		t.lines = append(t.lines[:0], t.lines[over:]...)
-	}
-}
-
-func (t *tail) String() string { return strings.Join(t.lines, "\n") }
-
-func lastLines(text string, n int) []string {
-	text = strings.TrimSuffix(text, "\n")
-	i := len(text)
-	for range n {
-		j := strings.LastIndexByte(text[:i], '\n')
-		if j < 0 {
-			return strings.Split(text, "\n")
-		}
-		i = j
-	}
-	return strings.Split(text[i+1:], "\n")
-}
-
 func data(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
