@@ -95,7 +95,8 @@ func firstOrder(a, b *order) *order {
 	return b
 }
 
-// upload sends one file, going on where an interrupted try left off.
+// upload sends one file, going on where an interrupted try left off, for the
+// drain budget at most when there is no server to take it.
 func (r *run) upload(ctx context.Context, root *os.Root, name string) *order {
 	f, err := root.Open(name)
 	if err != nil {
@@ -108,7 +109,7 @@ func (r *run) upload(ctx context.Context, root *os.Root, name string) *order {
 		return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s cannot be read: %v", name, err)}
 	}
 	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	wait := 50 * time.Millisecond
+	began, wait := time.Now(), 50*time.Millisecond
 	for {
 		err := r.send(ctx, f, name, digest, size)
 		switch code := tallyman.CodeOf(err); {
@@ -119,7 +120,7 @@ func (r *run) upload(ctx context.Context, root *os.Root, name string) *order {
 			return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s: %v", name, err)}
 		case code == tallyman.TooLarge:
 			return &order{tallyman.OutputTooLarge, fmt.Sprintf("output %s: %v", name, err)}
-		case code != tallyman.Unavailable || ctx.Err() != nil:
+		case code != tallyman.Unavailable, ctx.Err() != nil, time.Since(began) >= r.spec.DrainBudget.D():
 			return &order{tallyman.BackendError, fmt.Sprintf("output %s could not be kept: %v", name, err)}
 		}
 		select {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // lookPath finds a program as the harness's environment would: by its PATH,
@@ -46,9 +45,7 @@ func executable(path string) error {
 	switch {
 	case err != nil:
 		return err
-	case info.IsDir():
-		return &fs.PathError{Op: "exec", Path: path, Err: syscall.EISDIR}
-	case info.Mode()&0o111 == 0:
+	case info.IsDir(), info.Mode()&0o111 == 0:
 		return &fs.PathError{Op: "exec", Path: path, Err: fs.ErrPermission}
 	}
 	return nil

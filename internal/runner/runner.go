@@ -274,21 +274,12 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var reported time.Time
-	var last tallyman.Usage
-	firstTold := false
+	var told told
 	done, final, failed := ctx.Done(), r.up.final, r.rec.failed
 	for {
 		w, cursor := r.rec.look()
 		now := time.Now()
-		if !firstTold && !w.first.IsZero() {
-			firstTold = true
-			r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFirst, At: w.first})
-		}
-		if u := w.progress.Usage; u != last && now.Sub(reported) >= usagePeriod {
-			r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactUsage, At: now, Usage: &u})
-			last, reported = u, now
-		}
+		again := r.tell(&told, w, cursor, now)
 		finished := w.finished()
 		if intent == nil && !finished {
 			if intent = exceeded(r.spec.Agent.Limits, r.spec.Used, w, now); intent != nil {
@@ -306,7 +297,7 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 			interrupted = true
 			stop()
 		}
-		timer.Reset(r.wait(w, finished, now))
+		timer.Reset(min(again, r.wait(w, finished, now)))
 		select {
 		case <-a.exited:
 			return intent, interrupted
@@ -333,6 +324,32 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 			stop()
 		}
 	}
+}
+
+// told is what control has been told of a harness at work.
+type told struct {
+	first bool
+	usage tallyman.Usage
+	at    time.Time // when usage was
+}
+
+// tell tells control what is new, and returns when there may be more to tell
+// even if nothing happens.
+func (r *run) tell(t *told, w watch, cursor uint64, now time.Time) (again time.Duration) {
+	if !t.first && !w.first.IsZero() {
+		t.first = true
+		r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFirst, At: w.first})
+	}
+	u := w.progress.Usage
+	if u == t.usage {
+		return time.Hour
+	}
+	if due := t.at.Add(usagePeriod).Sub(now); due > 0 {
+		return due
+	}
+	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactUsage, At: now, Usage: &u})
+	t.usage, t.at = u, now
+	return time.Hour
 }
 
 // wait is how long nothing needs to be looked at, if nothing happens.

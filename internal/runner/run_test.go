@@ -1,0 +1,553 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/journal"
+)
+
+// attempt is a whole attempt of harness exec: the real thing but for the
+// server.
+type attempt struct {
+	*channel
+	dir string
+	err error
+}
+
+// agentSpec is an attempt that runs a command in a shell.
+func agentSpec(t *testing.T, script string, change ...func(*tallyman.RunnerSpec)) tallyman.RunnerSpec {
+	t.Helper()
+	spec := tallyman.RunnerSpec{
+		RunID: testRun, RunName: "test", Attempt: 1,
+		Agent:   tallyman.AgentSpec{Harness: "exec", Command: []string{"sh", "-c", script}},
+		WorkDir: filepath.Join(t.TempDir(), "work"),
+		Env:     []tallyman.EnvVar{{Name: "PATH", Value: os.Getenv("PATH")}},
+		Grace:   tallyman.Duration(200 * time.Millisecond), ResultGrace: tallyman.Duration(time.Second), DrainBudget: tallyman.Duration(20 * time.Second),
+	}
+	for _, c := range change {
+		c(&spec)
+	}
+	return spec
+}
+
+// work works an attempt from hello to its end.
+func work(t *testing.T, spec tallyman.RunnerSpec) *attempt {
+	t.Helper()
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = spec
+	return a.work(t.Context())
+}
+
+func (a *attempt) work(ctx context.Context) *attempt {
+	a.err = Run(ctx, a.boot(a.dir), "test", slog.New(slog.DiscardHandler))
+	return a
+}
+
+// ended holds how the attempt ended, that the server was told so, and that it
+// has the whole journal.
+func (a *attempt) ended(reason tallyman.Reason) tallyman.Outcome {
+	a.t.Helper()
+	if a.err != nil {
+		a.t.Fatalf("the runner ended with %v", a.err)
+	}
+	out := a.final()
+	if out == nil || out.Reason != reason {
+		a.t.Fatalf("the outcome is %+v, want %s; events:\n%s", out, reason, strings.Join(a.lines, "\n"))
+	}
+	_, last, rec, err := journal.Last(filepath.Join(a.dir, "journal"))
+	if err != nil || int(last) != len(a.lines) || string(rec) != a.lines[last-1] {
+		a.t.Fatalf("the journal ends at %d with %.200s, the server has %d events: %v", last, rec, len(a.lines), err)
+	}
+	return *out
+}
+
+// texts are the texts of events of a type, in order.
+func (a *attempt) texts(kind tallyman.EventType) (all []string) {
+	a.t.Helper()
+	for _, e := range events(a.t, a.lines) {
+		if e.Type == kind {
+			all = append(all, e.Text)
+		}
+	}
+	return all
+}
+
+// alive reports whether a process is there and no zombie.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return unix.Kill(pid, 0) == nil && !hasProc()
+	}
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func hasProc() bool { _, err := os.Stat("/proc/self"); return err == nil }
+
+func TestAnAttemptFromHelloToItsEnd(t *testing.T) {
+	a := work(t, agentSpec(t, `echo "$PWD"; echo oops >&2; env | sort; exit 3`, func(s *tallyman.RunnerSpec) {
+		s.Attempt, s.LastFailure = 2, "attempt 1 ended with OOMKilled: too big"
+		s.Notes = []string{"a note"}
+		s.Env = append(s.Env, tallyman.EnvVar{Name: "GIVEN", Value: "yes"}, tallyman.EnvVar{Name: "SECRET", Value: secret, Mask: ptr(true)})
+	}))
+	out := a.ended(tallyman.AgentError)
+	if *out.ExitCode != 3 || out.Signal != "" || !out.Started || out.StderrTail != "oops" || out.Message != "exit code 3: oops" {
+		t.Errorf("the outcome is %+v", out)
+	}
+	var kinds []string
+	for _, e := range events(t, a.lines) {
+		if e.Type != tallyman.EventText && e.Type != tallyman.EventAgentStderr {
+			kinds = append(kinds, string(e.Type))
+		}
+	}
+	want := "runner.started notice setup.started setup.finished agent.started agent.exited runner.ended"
+	if got := strings.Join(kinds, " "); got != want {
+		t.Errorf("the events are %s, want %s", got, want)
+	}
+	said := strings.Join(a.texts(tallyman.EventText), "\n")
+	for _, line := range []string{
+		a.spec.WorkDir, "GIVEN=yes", "SECRET=[SECRET masked]", Mark + "=" + testAttempt, "TALLYMAN_RUN=test", "TALLYMAN_RUN_ID=" + testRun,
+		"TALLYMAN_ATTEMPT_NO=2", "TALLYMAN_LAST_FAILURE=attempt 1 ended with OOMKilled: too big",
+	} {
+		if !strings.Contains(said+"\n", line+"\n") {
+			t.Errorf("the agent did not see %q in:\n%s", line, said)
+		}
+	}
+	if all := strings.Join(a.lines, "\n") + fmt.Sprint(out); strings.Contains(all, secret) {
+		t.Error("the secret is in the events or in the outcome")
+	}
+	if a.facts[0].Kind != tallyman.FactStarted || a.facts[len(a.facts)-1].Kind != tallyman.FactFinal || a.facts[len(a.facts)-1].Cursor != uint64(len(a.lines)) {
+		t.Errorf("the facts are %+v", a.facts)
+	}
+}
+
+func TestTheWholeTreeIsKilled(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := t.TempDir()
+	began := time.Now()
+	a := work(t, agentSpec(t, "", func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{self, "family", pids} }))
+	a.ended(tallyman.Completed)
+	if took := time.Since(began); took > eofGrace+10*time.Second {
+		t.Errorf("it took %s: who holds the streams is not waited for", took)
+	}
+	if got := a.texts(tallyman.EventText); len(got) != 1 || got[0] != "the agent ends, its family stays" {
+		t.Errorf("the agent said %q", got)
+	}
+	for _, name := range []string{"session", "daemon", "nameless"} {
+		text, err := os.ReadFile(filepath.Join(pids, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if alive(pid) {
+			t.Errorf("%s, process %d, still lives", name, pid)
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+func TestKillAllFindsWhatCarriesTheMark(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, mark := range []string{"mine", "mine", "yours", "mine-2"} {
+		cmd := exec.Command(self, "sleep")
+		cmd.Env = []string{Mark + "=" + mark}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+		pids = append(pids, cmd.Process.Pid)
+	}
+	eventually(t, "they have begun", func() bool {
+		for _, pid := range pids {
+			if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || !bytes.Contains(env, []byte(Mark)) {
+				return false
+			}
+		}
+		return true
+	})
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	killed, err := KillAll(ctx, "mine", 0)
+	if err != nil || killed != 2 {
+		t.Errorf("killed %d, %v", killed, err)
+	}
+	for i, want := range []bool{false, false, true, true} {
+		if alive(pids[i]) != want {
+			t.Errorf("process %d lives: %v", i, !want)
+		}
+	}
+	if killed, err := KillAll(ctx, "mine", 0); err != nil || killed != 0 {
+		t.Errorf("once more: %d, %v", killed, err)
+	}
+}
+
+func TestAnAgentThatIgnoresTERMIsKilled(t *testing.T) {
+	a := work(t, agentSpec(t, `trap '' TERM; echo up; while :; do sleep 0.1; done`, func(s *tallyman.RunnerSpec) {
+		s.Agent.Limits.Deadline = seconds(0.3)
+	}))
+	out := a.ended(tallyman.DeadlineExceeded)
+	if out.Signal != "SIGKILL" || out.ExitCode != nil || out.OOMKills != 0 {
+		t.Errorf("the outcome is %+v", out)
+	}
+	if got := a.texts(tallyman.EventText); len(got) != 1 || got[0] != "up" {
+		t.Errorf("it said %q", got)
+	}
+}
+
+func TestAnAgentThatListensToTERMEndsByItself(t *testing.T) {
+	a := work(t, agentSpec(t, `trap 'echo tidy; exit 5' TERM; echo up; while :; do sleep 0.05; done`, func(s *tallyman.RunnerSpec) {
+		s.Grace = tallyman.Duration(20 * time.Second)
+		s.Agent.Limits.Idle = seconds(0.3)
+	}))
+	out := a.ended(tallyman.IdleTimeout)
+	if out.Signal != "" || *out.ExitCode != 5 {
+		t.Errorf("the outcome is %+v", out)
+	}
+	if got := strings.Join(a.texts(tallyman.EventText), " "); got != "up tidy" {
+		t.Errorf("it said %q", got)
+	}
+}
+
+func TestAPromptThatNobodyReadsIsNoError(t *testing.T) {
+	prompt := strings.Repeat("0123456789abcde\n", 20<<20/16)
+	for name, script := range map[string]string{
+		"closed early":       `exec 0<&-; sleep 0.2; echo done`,
+		"never read":         `sleep 0.2; echo done`,
+		"read in part":       `head -c 100 >/dev/null; echo done`,
+		"read whole":         `test "$(wc -c)" -eq ` + strconv.Itoa(len(prompt)) + ` && echo done`,
+		"held by a survivor": `sleep 600 & echo done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+			a.spec, a.prompt = agentSpec(t, script), prompt
+			a.spec.PromptSize = int64(len(prompt))
+			a.work(t.Context()).ended(tallyman.Completed)
+			if got := a.texts(tallyman.EventText); len(got) != 1 || got[0] != "done" {
+				t.Errorf("it said %q", got)
+			}
+		})
+	}
+}
+
+func TestASmallPromptComesWithTheSpec(t *testing.T) {
+	text := "do it\nwell ü"
+	for name, file := range map[string]bool{"on standard input": false, "in a file": true} {
+		t.Run(name, func(t *testing.T) {
+			a := work(t, agentSpec(t, `cat; echo; cat PROMPT.md 2>/dev/null; echo`, func(s *tallyman.RunnerSpec) {
+				s.Prompt, s.PromptSize, s.Agent.PromptFile = text, int64(len(text)), file
+			}))
+			a.ended(tallyman.Completed)
+			said := strings.Join(a.texts(tallyman.EventText), "\n")
+			want := text + "\n"
+			if file {
+				want = fmt.Sprintf(promptPointer, filepath.Join(a.spec.WorkDir, promptFileName)) + "\n" + text
+			}
+			if said != want {
+				t.Errorf("it read %q, want %q", said, want)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeSetUpNeverStarts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*tallyman.RunnerSpec)
+		reason tallyman.Reason
+		says   string
+	}{
+		"a program that is not there": {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{"no-such-program"} }, tallyman.SetupFailed, "no-such-program"},
+		"a program without a PATH":    {func(s *tallyman.RunnerSpec) { s.Env = nil }, tallyman.SetupFailed, "sh was not found"},
+		"a folder":                    {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{"/etc"} }, tallyman.InvalidSpec, "/etc may not be executed"},
+		"a file that is no program":   {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{file} }, tallyman.InvalidSpec, "chmod +x"},
+		"a workspace that is away":    {func(s *tallyman.RunnerSpec) { s.WorkDir, s.Agent.Workspace.Path = "/nowhere/x", "/nowhere/x" }, tallyman.ConfigMissing, "/nowhere/x"},
+		"a workspace that is a file":  {func(s *tallyman.RunnerSpec) { s.WorkDir, s.Agent.Workspace.Path = file, file }, tallyman.InvalidSpec, "name a folder"},
+		"a clone of nothing":          {func(s *tallyman.RunnerSpec) { s.Agent.Workspace.Path = "git:/nowhere/repo" }, tallyman.SetupFailed, "git"},
+		"a harness that is unknown":   {func(s *tallyman.RunnerSpec) { s.Agent.Harness = "exce" }, tallyman.InvalidSpec, "exec"},
+		"a prompt that is shorter":    {func(s *tallyman.RunnerSpec) { s.PromptSize = 5 }, tallyman.SetupFailed, "5 bytes, 0 arrived"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := work(t, agentSpec(t, "echo started", c.change))
+			out := a.ended(c.reason)
+			if out.Started || !strings.Contains(out.Message, c.says) || len(a.texts(tallyman.EventText)) > 0 {
+				t.Errorf("the outcome is %+v", out)
+			}
+		})
+	}
+}
+
+func TestOutputsAreUploadedAndJudged(t *testing.T) {
+	outputs := func(paths ...string) func(*tallyman.RunnerSpec) {
+		return func(s *tallyman.RunnerSpec) {
+			for _, p := range paths {
+				s.Agent.Outputs = append(s.Agent.Outputs, tallyman.Output{Path: p})
+			}
+		}
+	}
+	optional := func(s *tallyman.RunnerSpec) {
+		s.Agent.Outputs = []tallyman.Output{{Path: "*.md", Required: ptr(false)}}
+	}
+	for name, c := range map[string]struct {
+		script string
+		change func(*tallyman.RunnerSpec)
+		reason tallyman.Reason
+		want   map[string]string
+	}{
+		"what was left":                  {`echo a > a.txt; mkdir -p d/e; printf b > "d/e/b ü%?.txt"; echo c > c.md`, outputs("**/*.txt"), tallyman.Completed, map[string]string{"a.txt": "a\n", "d/e/b ü%?.txt": "b"}},
+		"an empty file":                  {`: > empty`, outputs("empty"), tallyman.Completed, map[string]string{"empty": ""}},
+		"a file that two patterns match": {`echo a > a.txt`, outputs("*.txt", "a.*"), tallyman.Completed, map[string]string{"a.txt": "a\n"}},
+		"nothing, though it must":        {`true`, outputs("a.txt"), tallyman.NoOutput, map[string]string{}},
+		"nothing, and it may":            {`true`, optional, tallyman.Completed, map[string]string{}},
+		"a file older than the attempt":  {`touch -d '2 days ago' a.txt`, outputs("a.txt"), tallyman.NoOutput, map[string]string{}},
+		"a link that leads out":          {`ln -s /etc/passwd a.txt`, outputs("a.txt"), tallyman.NoOutput, map[string]string{}},
+		"a failure keeps its reason":     {`echo a > a.txt; exit 1`, outputs("a.txt", "b.txt"), tallyman.AgentError, map[string]string{"a.txt": "a\n"}},
+		"too many":                       {`i=0; while [ $i -le 1000 ]; do : > $i.txt; i=$((i+1)); done`, outputs("*.txt"), tallyman.OutputTooLarge, map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := work(t, agentSpec(t, c.script, c.change))
+			a.ended(c.reason)
+			if fmt.Sprint(a.artifacts) != fmt.Sprint(c.want) {
+				t.Errorf("uploaded were %q, want %q", a.artifacts, c.want)
+			}
+			if n := len(a.texts(tallyman.EventArtifact)); n != len(c.want) {
+				t.Errorf("%d events for %d artifacts", n, len(c.want))
+			}
+		})
+	}
+}
+
+func TestARefusedOutputFailsARunThatWasGood(t *testing.T) {
+	for status, reason := range map[int]tallyman.Reason{
+		http.StatusBadRequest: tallyman.OutputInvalid, http.StatusRequestEntityTooLarge: tallyman.OutputTooLarge, http.StatusConflict: tallyman.BackendError,
+	} {
+		a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+		a.spec = agentSpec(t, `echo a > a.txt`, func(s *tallyman.RunnerSpec) { s.Agent.Outputs = []tallyman.Output{{Path: "a.txt"}} })
+		a.before = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPut {
+				answer(w, status, map[string]string{"detail": "not this one"})
+			}
+			return r.Method == http.MethodPut
+		}
+		out := a.work(t.Context()).ended(reason)
+		if !strings.Contains(out.Message, "a.txt") || !strings.Contains(out.Message, "not this one") {
+			t.Errorf("the message is %q", out.Message)
+		}
+	}
+}
+
+func TestAnUploadThatNobodyTakesEndsWithTheDrainBudget(t *testing.T) {
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = agentSpec(t, `echo a > a.txt`, func(s *tallyman.RunnerSpec) {
+		s.Agent.Outputs = []tallyman.Output{{Path: "a.txt"}}
+		s.DrainBudget = tallyman.Duration(300 * time.Millisecond)
+	})
+	a.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			answer(w, http.StatusServiceUnavailable, map[string]string{"detail": "no space left"})
+		}
+		return r.Method == http.MethodPut
+	}
+	out := a.work(t.Context()).ended(tallyman.BackendError)
+	if !strings.Contains(out.Message, "a.txt") {
+		t.Errorf("the message is %q", out.Message)
+	}
+}
+
+func TestAStopOrderEndsTheAgent(t *testing.T) {
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = agentSpec(t, `echo up; sleep 600`)
+	go func() {
+		eventually(t, "the agent is up", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return strings.Contains(strings.Join(a.lines, ""), `"up"`)
+		})
+		a.say("event: stop\ndata: {\"reason\":\"Stopped\",\"message\":\"stopped by a test\"}\n\n")
+	}()
+	out := a.work(t.Context()).ended(tallyman.ReasonStopped)
+	if out.Message != "stopped by a test" || out.Signal != "SIGTERM" {
+		t.Errorf("the outcome is %+v", out)
+	}
+}
+
+func TestARunnerThatIsToldToEndIsInterrupted(t *testing.T) {
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = agentSpec(t, `echo up; sleep 600`)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		eventually(t, "the agent is up", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return strings.Contains(strings.Join(a.lines, ""), `"up"`)
+		})
+		stop()
+	}()
+	out := a.work(ctx).ended("")
+	if !out.Interrupted || !out.Started {
+		t.Errorf("the outcome is %+v", out)
+	}
+}
+
+func TestAServerThatIsAwayAtTheEndGetsTheRestLater(t *testing.T) {
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = agentSpec(t, `echo up; while ! [ -e go ]; do sleep 0.02; done; echo after`)
+	go func() {
+		eventually(t, "the agent is up", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return strings.Contains(strings.Join(a.lines, ""), `"up"`)
+		})
+		a.down()
+		if err := os.WriteFile(filepath.Join(a.spec.WorkDir, "go"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "the runner has nobody to tell its end", func() bool {
+			_, _, rec, err := journal.Last(filepath.Join(a.dir, "journal"))
+			return err == nil && bytes.Contains(rec, []byte(tallyman.EventRunnerEnded))
+		})
+		a.up()
+	}()
+	a.work(t.Context()).ended(tallyman.Completed)
+	if got := strings.Join(a.texts(tallyman.EventText), " "); got != "up after" {
+		t.Errorf("it said %q", got)
+	}
+}
+
+func TestAServerThatStaysAwayLeavesTheJournalOnTheDisk(t *testing.T) {
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = agentSpec(t, `echo up; while ! [ -e go ]; do sleep 0.02; done`, func(s *tallyman.RunnerSpec) { s.DrainBudget = tallyman.Duration(200 * time.Millisecond) })
+	go func() {
+		eventually(t, "the agent is up", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return strings.Contains(strings.Join(a.lines, ""), `"up"`)
+		})
+		a.down()
+		if err := os.WriteFile(filepath.Join(a.spec.WorkDir, "go"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}()
+	a.work(t.Context())
+	if a.err == nil || !strings.Contains(a.err.Error(), "stays on disk") {
+		t.Errorf("it ended with %v", a.err)
+	}
+	_, _, rec, err := journal.Last(filepath.Join(a.dir, "journal"))
+	if err != nil || !bytes.Contains(rec, []byte(tallyman.EventRunnerEnded)) {
+		t.Errorf("the journal ends with %s, %v", rec, err)
+	}
+}
+
+func TestTheRunnersProcess(t *testing.T) {
+	refuse := func(status int, final string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, _ *http.Request) bool {
+			if final != "" {
+				w.Header().Set("Tallyman-Final", final)
+			}
+			answer(w, status, map[string]string{"detail": "no"})
+			return true
+		}
+	}
+	for name, c := range map[string]struct {
+		before func(http.ResponseWriter, *http.Request) bool
+		boot   func(tallyman.Bootstrap) string // what the pipe holds; nil: the bootstrap
+		code   int
+		log    string
+	}{
+		"works an attempt":                 {code: ExitOK},
+		"is refused: another process":      {before: refuse(http.StatusGone, ""), code: ExitRefused, log: "refused by the server"},
+		"is refused: final":                {before: refuse(http.StatusGone, "true"), code: ExitRefused, log: "refused by the server"},
+		"is refused: another key":          {before: refuse(http.StatusUnauthorized, ""), code: ExitRefused, log: "refused by the server"},
+		"gets half a bootstrap":            {boot: func(tallyman.Bootstrap) string { return `{"attempt":"01` }, code: ExitFailed, log: "reading the bootstrap"},
+		"gets no bootstrap":                {boot: func(tallyman.Bootstrap) string { return "" }, code: ExitFailed, log: "reading the bootstrap"},
+		"gets an attempt that is none":     {boot: func(b tallyman.Bootstrap) string { return `{"attempt":"../x","dir":"/nowhere"}` }, code: ExitFailed, log: "not an attempt"},
+		"gets a folder that does not work": {boot: func(b tallyman.Bootstrap) string { return `{"attempt":"` + testAttempt + `","dir":"/proc/nowhere"}` }, code: ExitFailed, log: "journal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+			a.spec, a.before = agentSpec(t, "echo hello"), c.before
+			b, err := json.Marshal(a.boot(a.dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.boot != nil {
+				b = []byte(c.boot(a.boot(a.dir)))
+			}
+			code, log, lock := runProcess(t, b)
+			if code != c.code || !strings.Contains(log, c.log) {
+				t.Errorf("exit code %d, want %d; its log:\n%s", code, c.code, log)
+			}
+			if pid, err := strconv.Atoi(strings.TrimSpace(lock)); code == ExitOK && (err != nil || pid < 2) {
+				t.Errorf("the lock names %q", lock)
+			}
+			if strings.Contains(log, `"key"`) || strings.Contains(log, "Bearer") {
+				t.Errorf("the log tells the key:\n%s", log)
+			}
+		})
+	}
+}
+
+// runProcess runs the runner's process with a bootstrap.
+func runProcess(t *testing.T, boot []byte) (code int, log, lock string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	var out bytes.Buffer
+	cmd := exec.Command(self, "runner")
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{read, held}, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := write.Write(boot); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = write.Close(), read.Close()
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Wait() // the code tells
+	text, err := os.ReadFile(held.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), string(text)
+}

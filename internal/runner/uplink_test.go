@@ -1,0 +1,478 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/journal"
+)
+
+// link is an uplink with a journal that the test writes.
+type link struct {
+	*uplink
+	t    *testing.T
+	w    *journal.Writer
+	sent []string
+	stop context.CancelFunc
+	done chan error
+}
+
+func newLink(t *testing.T, c *channel) *link {
+	t.Helper()
+	w, dir := newJournal(t, journal.Options{})
+	u := newUplink(c.boot(""), "test", "boot", "1", slog.New(slog.DiscardHandler))
+	u.journal, u.dir, u.header = w, dir, journal.Header{Journal: "J"}
+	return &link{uplink: u, t: t, w: w, done: make(chan error, 1)}
+}
+
+// begin says hello and lets the journal flow until the test's end.
+func (l *link) begin() {
+	l.t.Helper()
+	ctx, stop := context.WithCancel(l.t.Context())
+	l.stop = stop
+	if _, err := l.hello(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+	go func() { l.done <- l.run(ctx) }()
+	l.t.Cleanup(stop)
+}
+
+// writes appends events that are durable when it returns.
+func (l *link) writes(n int) (last uint64) {
+	l.t.Helper()
+	for range n {
+		e := tallyman.Event{Time: epoch, Type: tallyman.EventText, Text: fmt.Sprint("event ", len(l.sent)+1)}
+		line := e.AppendJSON(nil)
+		l.sent = append(l.sent, string(line))
+		var err error
+		if last, err = l.w.Append(line); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	return last
+}
+
+// delivered waits until the server has everything, and holds that it is that.
+func (l *link) delivered(c *channel) {
+	l.t.Helper()
+	eventually(l.t, "everything is delivered", func() bool { return l.drained(uint64(len(l.sent))) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if diff := cmp.Diff(l.sent, c.lines); diff != "" {
+		l.t.Fatalf("the server has other events:\n%s", diff)
+	}
+}
+
+// refused waits until the server's refusal has ended the uplink.
+func (l *link) refused() error {
+	l.t.Helper()
+	select {
+	case err := <-l.done:
+		return err
+	case <-time.After(20 * time.Second):
+		l.t.Fatal("it goes on")
+		return nil
+	}
+}
+
+func TestEventsAndFactsReachTheServer(t *testing.T) {
+	c := newChannel(t)
+	l := newLink(t, c)
+	l.begin()
+	cursor := l.writes(3)
+	l.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactStarted, At: epoch})
+	if l.drained(cursor + 1) {
+		t.Error("what is not written is not delivered")
+	}
+	l.delivered(c)
+	l.writes(1000)
+	l.delivered(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.hellos[0]; len(c.hellos) != 1 || h.JournalID != "J" || h.BootID != "boot" || h.Process != "1" || h.Version != "test" || h.LastCursor != 0 {
+		t.Errorf("hello was %+v", c.hellos)
+	}
+	if len(c.facts) != 1 || c.facts[0].Kind != tallyman.FactStarted || c.facts[0].Cursor != cursor {
+		t.Errorf("the facts are %+v", c.facts)
+	}
+}
+
+func TestAServerThatComesAndGoesLosesNothing(t *testing.T) {
+	c := newChannel(t)
+	l := newLink(t, c)
+	l.begin()
+	for n := range 5 {
+		l.writes(20)
+		eventually(t, "it is connected", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.hellos) > n && len(c.orders) > 0 })
+		c.down()
+		last := l.writes(20)
+		l.fact(tallyman.Fact{Cursor: last, Kind: tallyman.FactFirst, At: epoch})
+		time.Sleep(30 * time.Millisecond) // so that it tries in vain
+		c.up()
+	}
+	l.delivered(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.hellos) < 6 || c.hellos[5].LastCursor == 0 {
+		t.Errorf("%d hellos, want one for each server", len(c.hellos))
+	}
+	turns := 0
+	var before uint64
+	for _, f := range c.facts {
+		if f.Cursor < before {
+			t.Errorf("fact %d came after %d", f.Cursor, before)
+		}
+		if f.Cursor != before {
+			turns++
+		}
+		before = f.Cursor
+	}
+	if turns != 5 {
+		t.Errorf("%d facts of 5 arrived", turns)
+	}
+}
+
+func TestTheFirstServerMayBeLate(t *testing.T) {
+	c := newChannel(t)
+	c.down()
+	l := newLink(t, c)
+	l.writes(5)
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		c.up()
+	}()
+	l.begin()
+	l.delivered(c)
+}
+
+func TestAHelloThatNobodyAnswersEndsWithItsContext(t *testing.T) {
+	c := newChannel(t)
+	c.down()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer stop()
+	if _, err := newLink(t, c).hello(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	c.up() // so that the end may close it
+}
+
+func TestAGapIsFilledFromTheJournal(t *testing.T) {
+	c := newChannel(t)
+	l := newLink(t, c)
+	l.begin()
+	l.writes(50)
+	l.delivered(c)
+	// History goes back to an older copy of itself.
+	c.set(func() { c.lines = c.lines[:20] })
+	l.writes(1)
+	l.delivered(c)
+	c.set(func() { c.lines = nil })
+	l.writes(10)
+	l.delivered(c)
+}
+
+func TestAHistoryThatHasMoreThanTheJournalIsRefused(t *testing.T) {
+	c := newChannel(t)
+	c.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/events") {
+			return false
+		}
+		answer(w, http.StatusConflict, tallyman.EventsExpected{Expected: 99})
+		return true
+	}
+	l := newLink(t, c)
+	l.begin()
+	l.writes(1)
+	if err := l.refused(); tallyman.CodeOf(err) != tallyman.Conflict {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOtherBytesInHistoryAreRefused(t *testing.T) {
+	c := newChannel(t)
+	c.lines = []string{"{}"}
+	l := newLink(t, c)
+	l.begin()
+	l.writes(1)
+	if err := l.refused(); tallyman.CodeOf(err) != tallyman.Conflict || !strings.Contains(err.Error(), "other bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFinalAttemptStillDeliversItsEvents(t *testing.T) {
+	gone := func(w http.ResponseWriter) bool {
+		w.Header().Set("Tallyman-Final", "true")
+		answer(w, http.StatusGone, map[string]string{"detail": "final"})
+		return true
+	}
+	for name, how := range map[string]func(*channel){
+		"told on the stream of orders": func(c *channel) { c.say("event: final\ndata: {}\n\n") },
+		"told by the next hello": func(c *channel) {
+			c.set(func() {
+				c.before = func(w http.ResponseWriter, r *http.Request) bool {
+					return strings.HasSuffix(r.URL.Path, "/hello") && gone(w)
+				}
+			})
+			c.down()
+			c.up()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChannel(t)
+			l := newLink(t, c)
+			l.begin()
+			l.writes(5)
+			l.delivered(c)
+			eventually(t, "it listens", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.orders) > 0 })
+			how(c)
+			select {
+			case <-l.final:
+			case <-time.After(20 * time.Second):
+				t.Fatal("nobody says that it is final")
+			}
+			last := l.writes(5)
+			l.fact(tallyman.Fact{Cursor: last, Kind: tallyman.FactFinal}) // control takes it no more
+			l.delivered(c)
+			l.stop()
+			if err := l.refused(); err != nil {
+				t.Errorf("its end is %v", err)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if len(c.facts) != 0 {
+				t.Errorf("control was told %+v", c.facts)
+			}
+		})
+	}
+}
+
+func TestARefusalEndsTheUplink(t *testing.T) {
+	for status, code := range map[int]tallyman.Code{
+		http.StatusUnauthorized: tallyman.Unauthorized, http.StatusForbidden: tallyman.Unauthorized,
+		http.StatusNotFound: tallyman.NotFound, http.StatusGone: tallyman.Stale, http.StatusConflict: tallyman.Conflict,
+		http.StatusBadRequest: tallyman.Invalid,
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			c := newChannel(t)
+			l := newLink(t, c)
+			l.begin()
+			l.writes(1)
+			l.delivered(c)
+			c.set(func() {
+				c.before = func(w http.ResponseWriter, _ *http.Request) bool {
+					answer(w, status, map[string]string{"detail": "not you"})
+					return true
+				}
+			})
+			c.down()
+			c.up()
+			l.writes(1)
+			if err := l.refused(); tallyman.CodeOf(err) != code || !strings.Contains(err.Error(), "not you") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestToBeSupersededByOneselfIsNoRefusal(t *testing.T) {
+	for name, how := range map[string]func(*channel){
+		"told by control": func(*channel) {},
+		"told on the stream of orders": func(c *channel) {
+			eventually(c.t, "it listens", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.orders) > 0 })
+			c.say("event: superseded\ndata: epoch 2\n\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChannel(t)
+			l := newLink(t, c)
+			l.begin()
+			l.writes(1)
+			l.delivered(c)
+			// A hello of this runner that was on its way for a long time.
+			c.set(func() { c.epoch++ })
+			how(c)
+			last := l.writes(1)
+			l.fact(tallyman.Fact{Cursor: last, Kind: tallyman.FactStarted, At: epoch})
+			l.delivered(c)
+			select {
+			case <-l.final:
+				t.Error("it takes itself for final")
+			case err := <-l.done:
+				t.Errorf("it has ended: %v", err)
+			default:
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if len(c.facts) != 1 || len(c.hellos) < 2 {
+				t.Errorf("%d hellos, facts %+v", len(c.hellos), c.facts)
+			}
+		})
+	}
+}
+
+func TestAStopOrderArrivesEitherWay(t *testing.T) {
+	want := tallyman.StopOrder{Reason: tallyman.ReasonStopped, Message: "stopped by a test"}
+	for name, how := range map[string]func(*channel, *link){
+		"on the stream": func(c *channel, _ *link) {
+			eventually(t, "it listens", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.orders) > 0 })
+			c.say(": alive\n\nevent: stop\ndata: {\"reason\":\"Stopped\",\"message\":\"stopped by a test\"}\n\n")
+		},
+		"in the answer to a report": func(c *channel, l *link) {
+			c.set(func() { c.stop = &want })
+			l.fact(tallyman.Fact{Cursor: l.writes(1), Kind: tallyman.FactFirst})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChannel(t)
+			l := newLink(t, c)
+			l.begin()
+			how(c, l)
+			select {
+			case got := <-l.orders:
+				if got != want {
+					t.Errorf("got %+v", got)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("no order")
+			}
+		})
+	}
+}
+
+func TestUsageThatWaitsIsReplacedByTheNewest(t *testing.T) {
+	c := newChannel(t)
+	c.down()
+	l := newLink(t, c)
+	last := l.writes(1)
+	usage := func(n int64) *tallyman.Usage { return &tallyman.Usage{OutputTokens: n} }
+	l.fact(tallyman.Fact{Cursor: last, Kind: tallyman.FactStarted})
+	for n := range int64(100) {
+		l.fact(tallyman.Fact{Cursor: last, Kind: tallyman.FactUsage, Usage: usage(n)})
+	}
+	l.fact(tallyman.Fact{Cursor: last, Kind: tallyman.FactFinal, Outcome: &tallyman.Outcome{}})
+	c.up()
+	l.begin()
+	l.delivered(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var kinds []tallyman.FactKind
+	for _, f := range c.facts {
+		kinds = append(kinds, f.Kind)
+	}
+	if !slices.Equal(kinds, []tallyman.FactKind{tallyman.FactStarted, tallyman.FactUsage, tallyman.FactFinal}) || c.facts[1].Usage.OutputTokens != 99 {
+		t.Errorf("control was told %+v", c.facts)
+	}
+}
+
+func TestDeltasAreShownAndNeverStored(t *testing.T) {
+	c := newChannel(t)
+	l := newLink(t, c)
+	l.provisional(tallyman.Delta{Delta: "a\n", Type: tallyman.EventText, Block: "1"})
+	l.provisional(tallyman.Delta{Delta: "\"b\"", Type: tallyman.EventText, Block: "1"})
+	l.provisional(tallyman.Delta{Delta: "c", Type: tallyman.EventThinking, Parent: "sub", Block: "2"})
+	l.writes(1)
+	l.begin()
+	l.delivered(c)
+	c.mu.Lock()
+	want := []string{
+		`{"delta":"a\n\"b\"","type":"text","parent":"","block":"1"}`,
+		`{"delta":"c","type":"thinking","parent":"sub","block":"2"}`,
+	}
+	if diff := cmp.Diff(want, c.live); diff != "" {
+		t.Error(diff)
+	}
+	c.mu.Unlock()
+}
+
+func TestDeltasThatNobodyFetchesAreDropped(t *testing.T) {
+	c := newChannel(t)
+	l := newLink(t, c)
+	for range 3 {
+		l.provisional(tallyman.Delta{Delta: strings.Repeat("x", maxDeltas+1), Type: tallyman.EventText})
+	}
+	l.provisional(tallyman.Delta{Delta: "after", Type: tallyman.EventText})
+	l.writes(1)
+	l.begin()
+	l.delivered(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.live) != 1 || !strings.Contains(c.live[0], `"after"`) {
+		t.Errorf("%d lines were shown: %.100q", len(c.live), c.live)
+	}
+}
+
+func TestAServerThatFailsIsAskedAgain(t *testing.T) {
+	c := newChannel(t)
+	var fails atomic.Int32
+	fails.Store(6)
+	l := newLink(t, c)
+	l.begin()
+	c.set(func() {
+		c.before = func(w http.ResponseWriter, _ *http.Request) bool {
+			if fails.Add(-1) < 0 {
+				return false
+			}
+			answer(w, http.StatusServiceUnavailable, map[string]string{"detail": "the disk is full"})
+			return true
+		}
+	})
+	l.fact(tallyman.Fact{Cursor: l.writes(10), Kind: tallyman.FactStarted})
+	l.delivered(c)
+}
+
+func TestWhatAStatusMeans(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		header string
+		body   string
+		want   tallyman.Code
+		text   string
+	}{
+		"good":                {status: 204},
+		"a problem":           {status: 400, body: `{"detail":"no such cursor"}`, want: tallyman.Invalid, text: "no such cursor"},
+		"a key":               {status: 401, body: `{"detail":"not its key"}`, want: tallyman.Unauthorized, text: "not its key"},
+		"no attempt":          {status: 404, body: "nothing", want: tallyman.NotFound, text: "nothing"},
+		"a conflict":          {status: 409, body: `{"detail":"other bytes"}`, want: tallyman.Conflict, text: "other bytes"},
+		"another process":     {status: 410, body: `{"detail":"stale"}`, want: tallyman.Stale, text: "stale"},
+		"too large":           {status: 413, want: tallyman.TooLarge},
+		"what is not known":   {status: 418, body: "teapot", want: tallyman.Unavailable, text: "teapot"},
+		"a proxy's answer":    {status: 502, body: "<html>", want: tallyman.Unavailable, text: "502"},
+		"a long page, cut":    {status: 500, body: strings.Repeat("x", 1<<20), want: tallyman.Unavailable},
+		"a problem in pieces": {status: 503, body: `{"detail":`, want: tallyman.Unavailable, text: `{"detail":`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := httptest.NewRecorder()
+			rec.WriteHeader(c.status)
+			rec.WriteString(c.body)
+			err := statusError(rec.Result())
+			if tallyman.CodeOf(err) != c.want || err != nil && (!strings.Contains(err.Error(), c.text) || len(err.Error()) > 5000) {
+				t.Errorf("got %s %.200v", tallyman.CodeOf(err), err)
+			}
+		})
+	}
+	rec := httptest.NewRecorder()
+	rec.Header().Set("Tallyman-Final", "true")
+	rec.WriteHeader(http.StatusGone)
+	if err := statusError(rec.Result()); !errors.Is(err, errFinal) {
+		t.Errorf("final: %v", err)
+	}
+	rec = httptest.NewRecorder()
+	rec.WriteHeader(http.StatusConflict)
+	rec.WriteString(`{"expected":7}`)
+	var g gap
+	if err := statusError(rec.Result()); !errors.As(err, &g) || g.expected != 7 {
+		t.Errorf("a gap: %v", err)
+	}
+}
