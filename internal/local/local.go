@@ -357,12 +357,19 @@ func readJournal(ctx context.Context, dir string, after uint64, fn func(cursor u
 	return ctx.Err()
 }
 
-// Kill ends the runner of an attempt; Observe ends what it leaves.
+// Kill ends the runner of an attempt; Observe ends what it leaves. Where the
+// runner is gone already, or the whole folder, Kill ends what is left.
 func (b *Backend) Kill(ctx context.Context, ref tallyman.AttemptRef) error {
 	path := filepath.Join(b.Dir(ref), "lock")
 	lock, err := lockFile(path)
-	if err == nil {
-		return lock.Close() // it is gone already
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		killing, cancel := context.WithTimeout(ctx, killPatience)
+		defer cancel()
+		_, killErr := runner.KillAll(killing, ref.String(), 0)
+		if err == nil {
+			killErr = errors.Join(killErr, lock.Close())
+		}
+		return killErr
 	}
 	if !errors.Is(err, errHeld) {
 		return err

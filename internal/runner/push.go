@@ -84,6 +84,9 @@ func (u *uplink) pushEvents(ctx context.Context) error {
 	for {
 		changed := u.journal.Changed()
 		if u.journal.Durable() == sent && len(u.delta) == 0 {
+			if u.journal.Err() != nil {
+				changed = nil // nothing will follow
+			}
 			select {
 			case <-ctx.Done():
 				return nil

@@ -22,15 +22,16 @@ type recorder struct {
 	deltas  func(tallyman.Delta)
 	now     func() time.Time
 
-	mu     sync.Mutex
-	parser harness.Parser // nil until the harness is known
-	batch  harness.Batch
-	arena  []byte
-	recs   [][]byte
-	ends   []int
-	watch  watch
-	last   uint64 // cursor of the last record appended
-	err    error  // why the journal takes nothing any more
+	mu      sync.Mutex
+	parser  harness.Parser // nil until the harness is known
+	batch   harness.Batch
+	arena   []byte
+	recs    [][]byte
+	ends    []int
+	watch   watch
+	last    uint64 // cursor of the last record appended
+	err     error  // why the journal takes nothing any more, or soon would not
+	written int    // bytes since space was looked at
 
 	streams map[deltaKey]*mask.Stream
 
@@ -207,7 +208,7 @@ func (r *recorder) commit() {
 		r.recs = append(r.recs, r.arena[start:end])
 		start = end
 	}
-	n := uint64(len(r.recs))
+	n, size := uint64(len(r.recs)), start
 	first, err := r.journal.Add(r.recs...)
 	if cap(r.arena) > 4<<20 {
 		r.arena = nil
@@ -221,6 +222,7 @@ func (r *recorder) commit() {
 		return
 	}
 	r.last = first + n - 1
+	r.checkSpace(size)
 }
 
 func (r *recorder) poke() {

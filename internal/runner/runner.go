@@ -131,7 +131,7 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 	}
 	dir := r.path("journal")
 	header := journal.Header{Journal: rand.Text(), Run: ref.RunID, Attempt: ref.Number, Created: r.began.UTC()}
-	if r.journal, err = journal.Create(dir, header, journal.Options{}); err != nil {
+	if r.journal, err = journal.Create(dir, header, journal.Options{Reserve: lastSpace}); err != nil {
 		return err
 	}
 	fault.Point(fault.RunnerJournalCreated)
@@ -320,7 +320,7 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent
 			stop()
 		case <-failed:
 			failed = nil
-			intent = &order{tallyman.BackendError, fmt.Sprintf("the journal cannot be written: %v", r.rec.err)}
+			intent = &order{tallyman.BackendError, brokenMessage(r.up.dir, r.rec.err)}
 			stop()
 		}
 	}
@@ -375,6 +375,9 @@ func (r *run) end(out tallyman.Outcome) uint64 {
 	out.Structured = r.rec.mask.JSON(out.Structured)
 	out.Message = cut(r.rec.mask.String(out.Message), 2000)
 	cursor := r.rec.event(tallyman.Event{Type: tallyman.EventRunnerEnded, Data: data(out)})
+	if err := r.broken(cursor); err != nil {
+		return r.endBroken(out, err)
+	}
 	if r.ended.IsZero() {
 		r.ended = time.Now()
 	}
@@ -384,9 +387,6 @@ func (r *run) end(out tallyman.Outcome) uint64 {
 
 // drain waits until the server has everything, for the drain budget at most.
 func (r *run) drain(last uint64, lost <-chan struct{}) error {
-	if r.rec.err != nil {
-		return r.rec.err
-	}
 	budget := time.NewTimer(r.spec.DrainBudget.D())
 	defer budget.Stop()
 	for !r.up.drained(last) {

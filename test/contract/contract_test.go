@@ -170,7 +170,7 @@ func (s *started) wait() outcome {
 	case <-time.After(patience):
 		_ = s.cmd.Process.Signal(syscall.SIGQUIT)
 		<-s.done
-		s.p.t.Fatalf("tallyman %s did not end; it wrote:\n%s%s", strings.Join(s.cmd.Args[1:], " "), s.out.String(), s.err.String())
+		s.p.t.Fatalf("tallyman %s did not end; it wrote:\n%.2000s%.4000s", strings.Join(s.cmd.Args[1:], " "), s.out.String(), s.err.String())
 	}
 	return outcome{s.cmd.Args[1:], s.out.String(), s.err.String(), s.cmd.ProcessState.ExitCode()}
 }

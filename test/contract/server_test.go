@@ -383,3 +383,25 @@ func TestThePagesOfTheAPI(t *testing.T) {
 		return err == nil
 	})
 }
+
+// A run that is submitted while a short command serves the folder, or at the
+// last moment of a server in the background, is worked all the same.
+func TestDetachedRunsAreNeverForgotten(t *testing.T) {
+	p := newPlace(t)
+	var ids []string
+	for range 12 {
+		list := p.start("", "ls")
+		ids = append(ids, p.detach("exec", "--", "true").ID)
+		list.wait()
+		p.start("", "ls").wait()
+		for pid, args := range p.processes() {
+			if strings.Contains(args, "tallyman up --background") && len(ids)%3 == 0 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	last := p.detach("exec", "--", "true") // what a kill left behind is taken up with it
+	for _, id := range append(ids, last.ID) {
+		p.holds(p.ended(id), tallyman.Completed)
+	}
+}
