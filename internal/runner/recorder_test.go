@@ -215,9 +215,8 @@ func TestNoSecretIsRecordedWhereverItStands(t *testing.T) {
 	for _, line := range []string{
 		"text:main/a-" + secret + " text:main/" + secret,
 		// In pieces, with the text of another agent in between.
-		"delta:main/<s3c delta:sub/x text:sub/other delta:main/ret-",
-		"delta:main/value> delta:sub/<s3cre",
-		"delta:sub/t-value>",
+		"delta:main/<s3c", "delta:sub/x text:sub/other", "delta:main/ret-", "text:sub/other",
+		"delta:main/value> delta:sub/<s3cre", "delta:sub/t-value>",
 	} {
 		rec.stdout(chunk{lines: [][]byte{[]byte(line)}})
 	}
