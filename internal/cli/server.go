@@ -157,7 +157,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	s.gateway = gateway.New(h.service, h.history, h.blobs, int64(o.cfg.MaxArtifact), s.log)
 	d := driver{Service: h.service, store: st}
 	s.exec = executor.New(backend{s.local}, d, d, s.gateway, h.history, executor.Patience{
-		Stop: o.cfg.Grace.D() + 20*time.Second, Lost: o.cfg.LostTimeout.D(),
+		Stop: o.cfg.Grace.D() + 20*time.Second, Start: o.cfg.StartTimeout.D(), Lost: o.cfg.LostTimeout.D(),
 	}, s.log)
 	if o.admit {
 		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, local.Name, s.log)
@@ -253,6 +253,7 @@ func (s *server) run(ctx context.Context) error {
 		start("executor", s.exec.Run)
 		start("scheduler", s.sched.Run)
 	}
+	start("disk", s.watchSpace)
 	start("sweeper", func(ctx context.Context) error {
 		return s.house.sweep(ctx, s.cfg.Retention.Age.D(), int64(s.cfg.Retention.Size), time.Hour)
 	})

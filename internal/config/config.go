@@ -57,7 +57,7 @@ func Defaults() Config {
 		Listen: "127.0.0.1:7333", MaxRunning: 16, LogLevel: "info", LogFormat: "text",
 		Retention: Retention{Age: tallyman.Duration(30 * 24 * time.Hour)},
 		Grace:     tallyman.Duration(10 * time.Second), ResultGrace: tallyman.Duration(10 * time.Second),
-		DrainBudget: tallyman.Duration(10 * time.Minute), StartTimeout: tallyman.Duration(time.Minute),
+		DrainBudget: tallyman.Duration(10 * time.Minute), StartTimeout: tallyman.Duration(10 * time.Minute),
 		LostTimeout: tallyman.Duration(15 * time.Minute), JournalReserve: 64 << 20, MaxArtifact: 1 << 30,
 	}
 }

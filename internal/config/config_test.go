@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 		Data: "/home/u/.local/state/tallyman", Listen: "127.0.0.1:7333", MaxRunning: 16, LogLevel: "info", LogFormat: "text",
 		Retention: config.Retention{Age: tallyman.Duration(720 * time.Hour)},
 		Grace:     tallyman.Duration(10 * time.Second), ResultGrace: tallyman.Duration(10 * time.Second), DrainBudget: tallyman.Duration(10 * time.Minute),
-		StartTimeout: tallyman.Duration(time.Minute), LostTimeout: tallyman.Duration(15 * time.Minute), JournalReserve: 64 << 20, MaxArtifact: 1 << 30,
+		StartTimeout: tallyman.Duration(10 * time.Minute), LostTimeout: tallyman.Duration(15 * time.Minute), JournalReserve: 64 << 20, MaxArtifact: 1 << 30,
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)

@@ -81,8 +81,9 @@ type History interface {
 
 // Patience is how long the executor waits for others.
 type Patience struct {
-	Stop time.Duration // for a runner to end after a stop was asked
-	Lost time.Duration // for contact while the backend says running
+	Stop  time.Duration // for a runner to end after a stop was asked
+	Start time.Duration // from admission to agent.started
+	Lost  time.Duration // for contact while the backend says running
 }
 
 // Executor drives attempts on one backend.
@@ -101,7 +102,7 @@ type Executor struct {
 }
 
 // memory is what needs to be done once about an attempt, and was.
-type memory struct{ known, stopTold, lostTold bool }
+type memory struct{ known, stopTold, lateTold, lostTold bool }
 
 // New makes an executor.
 func New(b Backend, st Store, sv Service, ch Channel, h History, p Patience, log *slog.Logger) *Executor {
@@ -159,7 +160,15 @@ func (x *Executor) drive(ctx context.Context, a Active) error {
 		return err
 	}
 	if !obs.Running && !obs.Gone && a.Attempt.EndedAt == nil {
-		return x.start(ctx, a)
+		if a.Attempt.Journal == "" {
+			return x.start(ctx, a)
+		}
+		// Its runner was heard of: whatever has become of its folder, it is
+		// not started twice.
+		if err := x.backend.Kill(ctx, ref); err != nil {
+			return err
+		}
+		obs = Observation{Gone: true, JournalErr: "it is not there any more"}
 	}
 	if a.Attempt.EndedAt == nil {
 		if obs.Running {
@@ -167,10 +176,11 @@ func (x *Executor) drive(ctx context.Context, a Active) error {
 				return err
 			}
 		}
-		if s, ok := Settle(factsOf(a, obs)); ok {
+		if s, ok := Settle(x.factsOf(a, obs)); ok {
 			if obs.Gone {
+				// The end is told even so; releasing the slot tries again.
 				if err := x.deliver(ctx, a, obs); err != nil {
-					return err
+					x.log.ErrorContext(ctx, "delivering the rest of a journal", "attempt", ref.String(), "err", err)
 				}
 			}
 			fault.Point(fault.ExecutorSettled)
@@ -181,7 +191,7 @@ func (x *Executor) drive(ctx context.Context, a Active) error {
 	return x.release(ctx, a, obs)
 }
 
-func factsOf(a Active, obs Observation) Facts {
+func (x *Executor) factsOf(a Active, obs Observation) Facts {
 	f := Facts{
 		Final: a.Attempt.Final, FinalCursor: a.Attempt.FinalCursor,
 		Gone: obs.Gone, Last: obs.Last, JournalErr: obs.JournalErr, Process: obs.Process,
@@ -193,6 +203,7 @@ func factsOf(a Active, obs Observation) Facts {
 	if f.StartedAt == nil {
 		f.StartedAt = obs.StartedAt
 	}
+	f.Late = x.late(a.Attempt)
 	if a.Run.StopRequestedAt != nil {
 		f.StopReason, f.StopAt, f.StopMessage = a.Run.StopReason, *a.Run.StopRequestedAt, a.Run.Message
 	}
@@ -245,6 +256,15 @@ func (x *Executor) attend(ctx context.Context, a Active) error {
 	if a.Attempt.Final != nil {
 		return nil
 	}
+	if late := x.late(a.Attempt); late != "" {
+		if !m.lateTold {
+			m.lateTold = true
+			x.channel.Stop(ref, tallyman.StopOrder{Reason: tallyman.StartTimeout, Message: "the agent was not started within " + late})
+		}
+		if time.Since(a.Attempt.AdmittedAt) > x.patience.Start+x.patience.Stop {
+			return x.backend.Kill(ctx, ref)
+		}
+	}
 	contact := x.channel.Contact(ref)
 	silent := time.Since(contact)
 	if x.patience.Lost > 0 && silent > x.patience.Lost {
@@ -257,6 +277,14 @@ func (x *Executor) attend(ctx context.Context, a Active) error {
 		return x.service.Note(ctx, ref, "contact lost", "the runner lives but has not been heard of since "+contact.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// late says how long a start may take, when this one has taken longer.
+func (x *Executor) late(a tallyman.Attempt) string {
+	if x.patience.Start <= 0 || a.StartedAt != nil || a.Final != nil || time.Since(a.AdmittedAt) < x.patience.Start {
+		return ""
+	}
+	return x.patience.Start.String()
 }
 
 // release frees the slot of an ended attempt once its processes are gone.

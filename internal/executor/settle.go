@@ -24,6 +24,7 @@ type Facts struct {
 	StartReason tallyman.Reason
 	Process     string     // how the runner's process ended: "signal: killed"
 	StartedAt   *time.Time // the agent had started, or may have
+	Late        string     // it was not started in time, and how long that is; "" otherwise
 }
 
 // Settlement is the verdict about the end of an attempt.
@@ -67,6 +68,9 @@ func Settle(f Facts) (s Settlement, ok bool) {
 
 	case f.Final != nil && f.Final.Interrupted:
 		s.Reason, s.Message = tallyman.RunnerLost, "the runner was ended from outside while the agent was at work"
+
+	case f.Late != "" && f.StartedAt == nil:
+		s.Reason, s.Message = tallyman.StartTimeout, "the agent was not started within "+f.Late
 
 	case f.JournalErr != "":
 		s.Reason, s.Message = tallyman.RunnerLost, "the runner is gone and its journal is damaged: "+f.JournalErr

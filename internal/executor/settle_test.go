@@ -3,11 +3,13 @@ package executor
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tallyman-dev/tallyman"
 )
 
 func TestSettle(t *testing.T) {
+	started := time.Now()
 	final := func(r tallyman.Reason) *tallyman.Outcome {
 		return &tallyman.Outcome{Reason: r, Message: "said the runner", Started: true}
 	}
@@ -31,6 +33,8 @@ func TestSettle(t *testing.T) {
 		"interrupted and gone":                     {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}, Gone: true}, reason: tallyman.RunnerLost, says: "from outside"},
 		"interrupted after a stop":                 {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}, Gone: true, StopReason: tallyman.Superseded}, reason: tallyman.Superseded},
 		"a final event with a made-up reason":      {facts: Facts{Final: final("Fine"), Gone: true}, reason: tallyman.RunnerLost},
+		"gone before it was started, too late":     {facts: Facts{Gone: true, Late: "10m0s"}, reason: tallyman.StartTimeout, says: "10m0s"},
+		"gone after it was started, late":          {facts: Facts{Gone: true, Late: "10m0s", StartedAt: &started}, reason: tallyman.RunnerLost},
 		"it could not be started":                  {facts: Facts{StartErr: "no such file", StartReason: tallyman.BackendError}, reason: tallyman.BackendError, says: "no such file"},
 		"it could not be started and was stopped":  {facts: Facts{StartErr: "x", StartReason: tallyman.BackendError, StopReason: tallyman.ReasonStopped}, reason: tallyman.ReasonStopped},
 	}
