@@ -41,9 +41,12 @@ func remark(l *Line, e tallyman.Event) {
 	case tallyman.EventRunnerStarted, tallyman.EventAgentStarted, tallyman.EventAgentExited,
 		tallyman.EventCommandAdmitted, tallyman.EventCommandDone:
 		l.Kind, l.Muted = KindMark, true
-		l.Head = joined(strings.ReplaceAll(string(e.Type), ".", " "), name, first)
+		l.Head = joined(strings.ReplaceAll(string(e.Type), ".", " "), name, first, process(e))
 	case tallyman.EventNotice:
 		l.Kind, l.Muted = KindNotice, !e.Failed
+		if strings.HasPrefix(name, "system/") && !e.Failed {
+			l.Kind = KindMark // what a harness tells of itself and we know nothing of
+		}
 		if name == "note" {
 			name = ""
 		}
@@ -57,6 +60,25 @@ func remark(l *Line, e tallyman.Event) {
 		if l.Head == "" {
 			l.Head = "an event without a type"
 		}
+	}
+}
+
+// process says which program was started, or how it ended.
+func process(e tallyman.Event) string {
+	var p struct {
+		Program  string `json:"program"`
+		ExitCode *int   `json:"exit_code"`
+		Signal   string `json:"signal"`
+	}
+	switch {
+	case e.Type != tallyman.EventAgentStarted && e.Type != tallyman.EventAgentExited || json.Unmarshal(e.Data, &p) != nil:
+		return ""
+	case p.Signal != "":
+		return "by " + OneLine(p.Signal, maxHead)
+	case p.ExitCode != nil:
+		return "with code " + strconv.Itoa(*p.ExitCode)
+	default:
+		return OneLine(p.Program, maxHead)
 	}
 }
 

@@ -57,7 +57,11 @@ func (r *Renderer) Event(id tallyman.EventID, e tallyman.Event) []Line {
 		r.attempt, r.said = id.Attempt, ""
 		clear(r.calls)
 	}
-	line := Line{Event: id, Time: e.Time, Parent: e.Parent, Depth: r.depth(e.Parent), Partial: e.Partial, Failed: e.Failed}
+	parent := e.Parent
+	if e.Type == tallyman.EventSubtask && parent == "" {
+		parent = e.ToolID // what is told of a sub-agent belongs to the call that made it
+	}
+	line := Line{Event: id, Time: e.Time, Parent: parent, Depth: r.depth(parent), Partial: e.Partial, Failed: e.Failed}
 	r.fill(&line, e)
 	if line.Kind == KindText && line.Body == "" && line.Raw == nil && !r.exec {
 		return lines

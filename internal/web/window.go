@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -20,6 +21,12 @@ type window struct {
 	Before string // the window before this one ends here; "" at the beginning
 	After  tallyman.EventID
 }
+
+// partNodes is how many articles a browser lays out, skips and drops together.
+const partNodes = 50
+
+// Parts is Top, cut for the browser.
+func (w window) Parts() [][]*node { return slices.Collect(slices.Chunk(w.Top, partNodes)) }
 
 var errEnough = errors.New("enough")
 

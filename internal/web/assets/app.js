@@ -85,7 +85,7 @@
         this.wait = Math.min(this.wait * 2, 15000);
       };
       for (const name in this.handlers) {
-        source.addEventListener(name, (e) => { if (e.lastEventId) this.last = e.lastEventId; this.handlers[name](e.data); });
+        source.addEventListener(name, (e) => { if (e.lastEventId) this.last = e.lastEventId; this.handlers[name](e.data, e.lastEventId); });
       }
     }
     tell() { if ($("conn")) set($("conn"), this.lost ? "connection lost since " + clock(this.lost) + ", trying again" : ""); }
@@ -150,10 +150,15 @@
   }
 
   function run(log) {
-    const MAX = 2000, TRIM = 100; // events, of some five nodes each
+    const MAX = 2000, TRIM = 100; // events kept, and how many more go at once
+    const PART = 50;              // articles that are laid out, skipped and dropped together
+    const FRAME = 24;             // milliseconds that a frame should take, with layout and paint
     const follow = $("follow"), queue = [], live = new Map();
     const url = log.dataset.url;
     let following = false, busy = false, stream = null, lastY = scrollY, over = false;
+    let behind = 0;   // articles that wait, at most
+    let dropped = ""; // the newest event that is not in the page any more
+    let most = 48;    // things that a frame may do
 
     const end = $("end");
     const atEnd = () => { const y = end.getBoundingClientRect().bottom; return y <= innerHeight + 48 && y > 0; };
@@ -166,9 +171,10 @@
       if (now === following) return;
       following = now;
       showFollow();
-      if (following && stream && stream.paused) stream.pause(false);
+      if (following) goOn();
     }, { passive: true });
-    follow.addEventListener("click", () => { following = true; showFollow(); toEnd(); if (stream) stream.pause(false); });
+    follow.addEventListener("click", () => { following = true; showFollow(); toEnd(); goOn(); });
+    const goOn = () => { if (stream && stream.paused) { stream.pause(false); later(); } };
 
     // place puts one article where it belongs. What was there already is
     // brought up to date; its sub-agent's part stays.
@@ -185,7 +191,16 @@
       const parent = article.dataset.in && $(article.dataset.in);
       const sub = parent && parent.querySelector(":scope > .sub");
       settle(article);
-      (sub || log).append(article);
+      (sub || tail()).append(article);
+    };
+    const tail = () => {
+      let part = log.lastElementChild;
+      if (!part || !part.classList.contains("part") || part.childElementCount >= PART) {
+        part = document.createElement("div");
+        part.className = "part";
+        log.append(part);
+      }
+      return part;
     };
     // settle removes the live text that an article says for good.
     const settle = (article) => {
@@ -195,35 +210,72 @@
         if (el.dataset.type === type && el.dataset.in === (article.dataset.in || "")) { el.remove(); live.delete(key); break; }
       }
     };
+    // gone takes note that events up to this one are not in the page any more.
+    const gone = (id) => { if (!dropped || newer(id, dropped)) dropped = id; };
+    const newer = (a, b) => { const [x, y] = [a, b].map((id) => id.split(".").map(Number)); return x[0] - y[0] || x[1] - y[1]; };
     const trim = () => {
       let extra = log.getElementsByClassName("ev").length - MAX;
       if (extra <= 0) return;
       if (!following) { if (extra > TRIM && stream) stream.pause(true); return; }
       extra += TRIM;
-      for (let el = log.firstElementChild; el && extra > 0;) {
-        const next = el.nextElementSibling;
-        if (el.classList.contains("ev")) { extra -= 1 + el.getElementsByClassName("ev").length; el.remove(); }
-        el = next;
+      const drop = (el) => {
+        for (const ev of [el, ...el.getElementsByClassName("ev")]) if (ev.id.startsWith("e")) { gone(ev.id.slice(1)); extra--; }
+        el.remove();
+      };
+      for (const part of [...log.getElementsByClassName("part")]) {
+        // Of the last part, which is still written, only what must go.
+        for (const el of part === log.lastElementChild ? [...part.children] : [part]) if (extra > 0) drop(el);
       }
-      const first = log.querySelector(':scope > .ev[id^="e"]');
-      if (!first) return;
+      offer();
+    };
+    // skip leaves out what would be dropped before anybody could read it.
+    const skip = () => {
+      if (!following || behind <= 2 * MAX) return;
+      for (const part of [...log.getElementsByClassName("part")]) part.remove();
+      live.clear();
+      while (behind > MAX - TRIM) {
+        const item = queue.shift();
+        if (!item.html) continue;
+        behind -= item.n;
+        gone(item.id);
+      }
+      offer();
+    };
+    // offer leads to what was dropped.
+    const offer = () => {
+      if (!dropped) return;
       let older = $("older");
       if (!older) {
         log.prepend(parse('<p class="older"><a id="older">load earlier</a></p>'));
         older = $("older");
       }
-      older.dataset.before = first.id.slice(1);
+      const [attempt, cursor] = dropped.split(".");
+      older.dataset.before = attempt + "." + (Number(cursor) + 1);
       older.href = url + "?before=" + older.dataset.before;
     };
+    // unpack makes articles of what came together. Of a call that began and
+    // ended meanwhile the last word is enough.
+    const unpack = (item) => {
+      behind -= item.n;
+      const newest = new Map([...parse(item.html).children].map((article) => [article.id, article]));
+      queue.unshift(...[...newest.values()].map((article) => () => place(article)));
+    };
+    // drain does a part of what is queued. How much a frame can take is
+    // learned from what the one before has cost in the end.
     const drain = () => {
-      busy = false;
-      const until = performance.now() + 8;
-      let n = 0;
-      while (queue.length && (n++ < 8 || performance.now() < until)) queue.shift()();
+      const began = performance.now();
+      skip();
+      for (let n = 0; queue.length && n < most && performance.now() - began < FRAME / 4; n++) {
+        const item = queue.shift();
+        if (item.html) unpack(item); else item();
+      }
       trim();
       if ($("nothing") && log.querySelector(".ev")) $("nothing").remove();
-      if (following) toEnd();
-      if (queue.length) later();
+      setTimeout(() => { // when this frame is on the screen
+        most = performance.now() - began > FRAME ? Math.max(24, most / 2) : Math.min(256, most * 1.25);
+        busy = false;
+        if (queue.length && !stream.paused) later();
+      });
     };
     const later = () => { if (!busy) { busy = true; requestAnimationFrame(drain); } };
 
@@ -240,7 +292,7 @@
         el.firstChild.firstChild.className = d.type === "text" ? "prose" : "mut";
         live.set(key, el);
         const parent = d.in && $(d.in);
-        ((parent && parent.querySelector(":scope > .sub")) || log).append(el);
+        ((parent && parent.querySelector(":scope > .sub")) || tail()).append(el);
       }
       el.firstChild.firstChild.append(d.text);
     };
@@ -249,10 +301,9 @@
 
     if (log.dataset.live) {
       stream = new Stream(log.dataset.live, {
-        html: (html) => {
-          // Live text that is older than this stays until its event comes.
-          for (const article of [...parse(html).children]) queue.push(() => place(article));
-          later();
+        html: (html, id) => {
+          const n = html.split("<article").length - 1;
+          if (n) { queue.push({ html, id, n }); behind += n; later(); }
         },
         delta: (data) => { const d = JSON.parse(data); queue.push(() => delta(d)); later(); },
         facts: (html) => {
