@@ -143,11 +143,11 @@ func (h *house) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	journals, err := h.service.Delete(ctx, run.ID)
+	err = h.service.Delete(ctx, run.ID, func(ctx context.Context, journals []string) error { return h.history.Delete(ctx, journals...) })
 	if err != nil {
 		return err
 	}
-	errs := []error{h.history.Delete(ctx, journals...)}
+	var errs []error
 	for _, a := range attempts {
 		errs = append(errs, h.local.Remove(ctx, a.Ref()))
 	}

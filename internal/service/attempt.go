@@ -111,7 +111,9 @@ func (s *Service) CheckKey(ctx context.Context, ref tallyman.AttemptRef, key str
 	return a, nil
 }
 
-// Greet answers a runner's hello.
+// Greet answers a runner's hello. On one machine the key proves that it comes
+// from the process that the backend started: each start makes a new key and
+// hands it over on a pipe that this process alone inherits.
 func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string, h tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
 	if _, err := s.CheckKey(ctx, ref, key); err != nil {
 		return w, v, err
@@ -127,7 +129,8 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 		if err != nil {
 			return err
 		}
-		if attempt, v = run.Greet(a, h, true); v != tallyman.HelloWelcome {
+		const sameProcess = true
+		if attempt, v = run.Greet(a, h, sameProcess); v != tallyman.HelloWelcome {
 			return nil
 		}
 		err = tx.PutAttempt(attempt)
@@ -251,7 +254,9 @@ func (s *Service) take(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, f tal
 			a.FirstAt = &at
 		}
 	case tallyman.FactUsage:
-		if f.Usage != nil && f.Cursor >= a.LastCursor {
+		// A runner's facts come in order: the epoch sees to it. Their cursors
+		// may be behind, since hello has told the last one.
+		if f.Usage != nil && a.Final == nil {
 			a.Usage = *f.Usage
 		}
 	case tallyman.FactFinal:

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -147,67 +148,77 @@ func edit(req *tallyman.Request, set map[string]string) error {
 }
 
 func setLimit(l *tallyman.Limits, key, value string) error {
-	quoted := value
+	var v any = json.RawMessage(value)
 	if key == "deadline" || key == "idle" || key == "tool" {
-		b, err := json.Marshal(value)
-		if err != nil {
-			return err
-		}
-		quoted = string(b)
+		v = value
 	}
-	return json.Unmarshal([]byte(`{"`+key+`":`+quoted+`}`), l)
+	b, err := json.Marshal(map[string]any{key: v})
+	if err != nil {
+		return errors.New("this is not a number")
+	}
+	return json.Unmarshal(b, l)
 }
 
-// Delete removes an ended run with its attempts, and returns the journals
-// and blobs that nothing names any more. Its key keeps what it last was.
-func (s *Service) Delete(ctx context.Context, idOrName string) (journals []string, err error) {
+// Delete removes an ended run with its attempts; its key keeps what it last
+// was. drop is given the journals first, once nothing can refuse any more: a
+// crash in between leaves a run that can be deleted again, and never events
+// that belong to nothing. Conflict while the run, or a process of it, lives.
+func (s *Service) Delete(ctx context.Context, idOrName string, drop func(ctx context.Context, journals []string) error) error {
 	run, err := s.store.Run(ctx, idOrName)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	attempts, err := s.store.Attempts(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	// Both stay true for ever.
+	if !run.State.Terminal() || slices.ContainsFunc(attempts, func(a tallyman.Attempt) bool { return !a.Gone }) {
+		return tallyman.Errorf(tallyman.Conflict, "run %s is %s: stop it, and remove it when it has ended", run.Name, run.State)
 	}
 	if run, err = s.Whole(ctx, run); err != nil {
-		return nil, err
+		return err
 	}
 	last, err := json.Marshal(run)
 	if err != nil {
-		return nil, fmt.Errorf("encode run %s: %w", run.ID, err)
+		return fmt.Errorf("encode run %s: %w", run.ID, err)
+	}
+	var journals []string
+	for _, a := range attempts {
+		if a.Journal != "" {
+			journals = append(journals, a.Journal)
+		}
+	}
+	if err := drop(ctx, journals); err != nil {
+		return err
 	}
 	err = s.store.InTx(ctx, func(tx *store.Tx) error {
-		journals = nil
-		now, err := tx.Run(run.ID)
-		if err != nil {
+		if err := keepLast(tx, run, last); err != nil {
 			return err
 		}
-		attempts, err := tx.Attempts(run.ID)
-		if err != nil {
-			return err
-		}
-		if !now.State.Terminal() || slices.ContainsFunc(attempts, func(a tallyman.Attempt) bool { return !a.Gone }) {
-			return tallyman.Errorf(tallyman.Conflict, "run %s is %s: stop it, and remove it when it has ended", now.Name, now.State)
-		}
-		for _, a := range attempts {
-			if a.Journal != "" {
-				journals = append(journals, a.Journal)
-			}
-		}
-		if now.Key != "" {
-			sc := store.KeyScope(now.Namespace, now.Source)
-			row, err := tx.Key(sc, now.Key)
-			if err == nil && row.RunID == now.ID {
-				row.LastJSON = last
-				err = tx.PutKey(row)
-			}
-			if err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
-				return err
-			}
-		}
-		return tx.DeleteRun(now.ID)
+		return tx.DeleteRun(run.ID)
 	})
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("delete run %s: %w", run.ID, err)
 	}
 	s.notices.tell()
-	return journals, nil
+	return nil
+}
+
+// keepLast gives the key of a run that goes what the run last was.
+func keepLast(tx *store.Tx, run tallyman.Run, last []byte) error {
+	if run.Key == "" {
+		return nil
+	}
+	row, err := tx.Key(store.KeyScope(run.Namespace, run.Source), run.Key)
+	if tallyman.CodeOf(err) == tallyman.NotFound || err == nil && row.RunID != run.ID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	row.LastJSON = last
+	return tx.PutKey(row)
 }
 
 // Whole returns the run with its whole result.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -56,15 +57,19 @@ func (t *Transcript) read(ctx context.Context, a tallyman.Attempt, from uint64, 
 	return last, err
 }
 
-// MissingError says that an ended run's last events have not arrived.
+// MissingError says that an ended attempt's last events have not arrived.
+// Missing is 0 when nobody knows how many there are.
 type MissingError struct {
 	Attempt int
 	Missing uint64
 }
 
-// Error says how many events are still on their way.
+// Error says how many events are still on their way, where that is known.
 func (e *MissingError) Error() string {
-	return "attempt " + tallyman.EventID{Attempt: e.Attempt}.String() + " has ended, but some of its events are still on their way"
+	if e.Missing == 0 {
+		return fmt.Sprintf("attempt %d has ended, but its last events may still be on their way", e.Attempt)
+	}
+	return fmt.Sprintf("attempt %d has ended, but its last events are still on their way: %d are missing", e.Attempt, e.Missing)
 }
 
 // Follow reads every event after one, exactly once and in order, and goes on

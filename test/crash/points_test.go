@@ -33,6 +33,9 @@ func TestEveryPoint(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			j := w.workerJob(1, "key", 300*time.Millisecond, 20, 0, true)
+			if strings.HasPrefix(name, "service.end-") {
+				j = w.workerJob(1, "key", 0, 50_000, 0, true) // its end is heard of before its last events
+			}
 			var driving sync.WaitGroup
 			switch name {
 			case fault.ExecutorDelivering:
@@ -64,6 +67,48 @@ func TestEveryPoint(t *testing.T) {
 			}
 			if run := is.runs[j.run.ID]; run.State != tallyman.Succeeded || !slices.Contains(want, run.Attempt) {
 				t.Errorf("the run ended %s %s (%s) in attempt %d, want one of %v", run.State, run.Reason, run.Message, run.Attempt, want)
+			}
+			w.kill(syscall.SIGKILL)
+			w.nothingLeft(ctx)
+		})
+	}
+}
+
+// TestARunnerThatAlwaysDies has every runner killed at the same place. How
+// often the work is tried depends on whether it may have begun, be that
+// reported or not.
+func TestARunnerThatAlwaysDies(t *testing.T) {
+	for name, c := range map[string]struct{ attempts, begun int }{
+		fault.RunnerJournalCreated: {4, 0},
+		fault.RunnerWelcomed:       {4, 0},
+		fault.RunnerAgentStarting:  {2, 0}, // nobody can know that nothing had begun
+		fault.RunnerAgentForked:    {2, 2},
+		fault.RunnerAgentRecorded:  {2, 2},
+		fault.RunnerStreaming:      {2, 2},
+		fault.RunnerEnding:         {2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			w.start(name + ":1")
+			j := w.workerJob(1, "", 50*time.Millisecond, 3, 0, true)
+			w.drive(ctx, j)
+			is, ok := w.settle(ctx)
+			if !ok {
+				return
+			}
+			w.verify(ctx, is)
+			begun := 0
+			for _, m := range is.marks[j.run.ID] {
+				if m.what == "begin" {
+					begun++
+				}
+			}
+			run := is.runs[j.run.ID]
+			if run.State != tallyman.Failed || run.Reason != tallyman.RunnerLost || run.Attempt != c.attempts || begun > c.begun {
+				t.Errorf("the run ended %s %s in attempt %d, its work began %d times; want %d and at most %d", run.State, run.Reason, run.Attempt, begun, c.attempts, c.begun)
 			}
 			w.kill(syscall.SIGKILL)
 			w.nothingLeft(ctx)
