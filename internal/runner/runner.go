@@ -63,7 +63,8 @@ func Main(version string, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	// Caught and not ignored: what is ignored here would stay so in the agent.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	err = Run(ctx, boot, version, log)
 	switch code := tallyman.CodeOf(err); {
 	case err == nil:
@@ -192,10 +193,9 @@ func (r *run) work(ctx context.Context, lost <-chan struct{}) tallyman.Outcome {
 	}
 	r.adapter = adapter
 	r.rec.event(tallyman.Event{Type: tallyman.EventSetupStarted})
-	l, err := r.setup(ctx)
-	if err != nil {
-		r.rec.event(tallyman.Event{Type: tallyman.EventSetupFinished, Failed: true, Text: err.Error()})
-		return tallyman.Outcome{Reason: reasonOf(err), Message: err.Error()}
+	l, stopped, err := r.prepare(ctx)
+	if stopped != nil || err != nil {
+		return r.unprepared(ctx, stopped, err)
 	}
 	if l.prompt != nil {
 		defer l.prompt.Close()

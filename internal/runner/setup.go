@@ -72,6 +72,48 @@ func (r *run) setup(ctx context.Context) (launch, error) {
 	return l, err
 }
 
+// prepare does the set-up; an order to stop ends it.
+func (r *run) prepare(ctx context.Context) (launch, *order, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done, stopped := make(chan struct{}), make(chan *order, 1)
+	go func() {
+		defer close(stopped)
+		select {
+		case o := <-r.up.orders:
+			stopped <- &order{o.Reason, o.Message}
+			cancel()
+		case <-done:
+		}
+	}()
+	l, err := r.setup(ctx)
+	close(done)
+	return l, <-stopped, err
+}
+
+// unprepared is the outcome of a set-up that failed or was stopped. What it
+// has started is killed.
+func (r *run) unprepared(ctx context.Context, stopped *order, err error) tallyman.Outcome {
+	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), killPatience)
+	defer cancel()
+	if _, kerr := killTree(killing, r.boot.Attempt, os.Getpid(), 0); kerr != nil {
+		r.log.Error("killing what the set-up has started", "err", kerr)
+	}
+	text := "stopped"
+	if err != nil {
+		text = err.Error()
+	}
+	r.rec.event(tallyman.Event{Type: tallyman.EventSetupFinished, Failed: true, Text: text})
+	switch {
+	case stopped != nil:
+		return tallyman.Outcome{Reason: stopped.reason, Message: stopped.message}
+	case ctx.Err() != nil:
+		return tallyman.Outcome{Interrupted: true, Message: "the runner was told to end during the set-up"}
+	default:
+		return tallyman.Outcome{Reason: reasonOf(err), Message: err.Error()}
+	}
+}
+
 // environment is the harness's: what the spec declares, what the adapter
 // adds, and the mark.
 func (r *run) environment(more []tallyman.EnvVar) []string {
