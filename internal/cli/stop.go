@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tallyman-dev/tallyman"
 )
 
 func (c *command) stopCommand() *cobra.Command {
@@ -30,6 +32,7 @@ func (c *command) stop(ctx context.Context, ids []string, wait bool) error {
 	if err != nil {
 		return err
 	}
+	var stopped []tallyman.Run
 	for _, id := range ids {
 		run, err := s.Stop(ctx, id)
 		if err != nil {
@@ -40,13 +43,26 @@ func (c *command) stop(ctx context.Context, ids []string, wait bool) error {
 				return err
 			}
 		}
-		switch c.output {
-		case "":
+		stopped = append(stopped, run)
+		if c.output == "" {
 			fmt.Fprintf(c.out, "%s %s\n", run.Name, run.State)
-		default:
-			if err := c.printRun(run); err != nil {
-				return err
-			}
+		}
+	}
+	return c.printStopped(stopped)
+}
+
+// printStopped prints what -o asks for; JSON is one object, however many runs
+// there are.
+func (c *command) printStopped(runs []tallyman.Run) error {
+	switch {
+	case c.output == "":
+		return nil
+	case c.output == "json" && len(runs) > 1:
+		return c.printJSON(map[string]any{"items": runs})
+	}
+	for _, run := range runs {
+		if err := c.printRun(run); err != nil {
+			return err
 		}
 	}
 	return nil

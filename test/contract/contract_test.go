@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package contract_test starts the real programs, as a user would, and holds
 // what they promise: answers to bad input, exit codes, what is printed where,
 // and that nothing is lost, doubled or called a success that was none.
@@ -10,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -29,6 +32,11 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("short: this suite starts whole programs, in which a race detector here sees nothing")
+		return
+	}
 	code, err := prepared(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "contract:", err)

@@ -1,6 +1,11 @@
+//go:build linux
+
 package contract_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,4 +102,65 @@ func TestCtrlCTwiceLeavesAtOnce(t *testing.T) {
 	// The run was asked to end and does, though nobody waits for it.
 	p.eventually("the agent has ended", func() bool { return p.runner() == 0 })
 	p.holds(p.ended(strings.TrimSpace(p.ok("ls", "-o", "name"))), tallyman.ReasonStopped)
+}
+
+func TestAReaderThatLeavesDoesNotTakeTheRunAlong(t *testing.T) {
+	for name, leave := range map[string]func(p *place){
+		"when nobody reads on": func(p *place) {
+			p.set("TALLYMAN=" + filepath.Join(programs, "tallyman"))
+			cmd := exec.Command("sh", append([]string{"-c", `{ "$TALLYMAN" run exec "$@"; echo $? > code; } | head -2`, "sh"}, waiter("go")...)...)
+			cmd.Dir, cmd.Env = filepath.Join(p.dir, "work"), p.env
+			if out, err := cmd.Output(); err != nil || string(out) != "1\n2\n" {
+				t.Errorf("it printed %q: %v", out, err)
+			}
+			code, err := os.ReadFile(filepath.Join(p.dir, "work", "code"))
+			if err != nil || strings.TrimSpace(string(code)) != "1" {
+				t.Errorf("the exit code is %q: %v", code, err)
+			}
+		},
+		"when the terminal closes": func(p *place) {
+			run := p.start("", append([]string{"run", "exec"}, waiter("go")...)...)
+			p.eventually("it is at work", func() bool { return strings.Contains(run.out.String(), "2\n") })
+			run.signal(syscall.SIGHUP)
+			if o := run.wait(); o.code != 129 {
+				t.Errorf("want 129: %s", o)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			leave(p)
+			p.write("go", "")
+			p.eventually("the agent has ended", func() bool { return p.effects() == 1 && p.runner() == 0 })
+			run := p.ended(strings.TrimSpace(p.ok("ls", "-o", "name")))
+			p.holds(run, tallyman.Completed)
+			p.counted(p.ok("logs", run.ID))
+		})
+	}
+}
+
+// What the runner catches for itself must not be ignored in the agent: shells
+// rely on SIGPIPE.
+func TestTheAgentHasAPlainSetOfSignals(t *testing.T) {
+	p := newPlace(t)
+	run := p.ends(tallyman.Completed, "exec", "--", "sh", "-c", "yes | head -1; grep -E 'Sig(Ign|Blk)' /proc/self/status")
+	if got := p.ok("logs", run.ID); got != "y\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n" {
+		t.Errorf("the agent says:\n%s", got)
+	}
+}
+
+func TestStopPrintsOneObject(t *testing.T) {
+	p := newPlace(t)
+	first, second := p.detach("exec", "--", "sleep", "300"), p.detach("exec", "--", "sleep", "300")
+	var both struct {
+		Items []tallyman.Run `json:"items"`
+	}
+	p.object(p.want(0, "stop", first.ID, second.Name, "-o", "json"), &both)
+	if len(both.Items) != 2 || both.Items[0].Reason != tallyman.ReasonStopped || both.Items[1].Reason != tallyman.ReasonStopped {
+		t.Errorf("stopped are %+v", both.Items)
+	}
+	p.holds(p.decode(p.want(0, "stop", first.ID, "-o", "json")), tallyman.ReasonStopped)
+	if o := p.want(0, "stop", first.ID, second.ID, "-o", "name"); o.out != first.Name+"\n"+second.Name+"\n" {
+		t.Errorf("-o name: %q", o.out)
+	}
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package contract_test
 
 import (
@@ -116,4 +118,39 @@ func TestCapsAreNeverOvershot(t *testing.T) {
 	if len(lines) != 2*n || most != 2 || at != 0 {
 		t.Errorf("%d marks, at most %d at once, %d left", len(lines), most, at)
 	}
+}
+
+// ls prints one page for people, and with -o json all that there is.
+func TestALongList(t *testing.T) {
+	p := newPlace(t)
+	p.agent("one", "harness: exec\nconcurrency: {max: 1}\ncommand: [sleep, '300']")
+	s := p.up()
+	const n = 60
+	for range n {
+		if _, err := s.api.Submit(t.Context(), tallyman.Request{Agent: "one"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := p.want(0, "ls")
+	if lines := strings.Count(o.out, "\n"); lines != 51 {
+		t.Errorf("%d lines", lines)
+	}
+	p.contains(o.err, "more: tallyman ls --cursor ")
+	_, cursor, _ := strings.Cut(strings.TrimSpace(o.err), "--cursor ")
+	if lines := strings.Count(p.ok("ls", "--cursor", cursor), "\n"); lines != n-50+1 {
+		t.Errorf("the next page has %d lines", lines)
+	}
+	if all := strings.Count(p.ok("ls", "-o", "json"), `"state": "queued"`); all != n-1 {
+		t.Errorf("%d queued runs are in the JSON", all)
+	}
+	items, _, err := s.api.Runs(t.Context(), listOptions(100, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range items { // the queued ones first: they are the newest
+		if _, err := s.api.Stop(t.Context(), run.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.ended(items[len(items)-1].ID)
 }
