@@ -1,3 +1,5 @@
+//go:build linux
+
 package contract_test
 
 import (
