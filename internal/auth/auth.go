@@ -148,8 +148,12 @@ func (a *Auth) Require(next http.Handler, open ...string) http.Handler {
 	})
 }
 
-const loginPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>tallyman: log in</title><body><main><h1>Log in</h1><p>Open the link that <code>tallyman up</code> has printed, or print another:</p>
+const loginPage = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Log in · tallyman</title><style>
+:root { color-scheme: light dark }
+body { margin: 16vh auto; max-width: 480px; padding: 0 16px; font: 15px/24px system-ui, sans-serif; background: light-dark(#fff, #0f1216); color: light-dark(#1b1f24, #e6e9ed) }
+h1 { font-size: 18px } pre, code { font: 13px ui-monospace, monospace } pre { padding: 12px 16px; border-radius: 6px; background: light-dark(#f6f7f9, #161a20) }
+</style><body><main><h1>Log in</h1><p>Open the link that <code>tallyman up</code> has printed. It works once; this prints another:</p>
 <pre>tallyman config --login-link</pre></main></body></html>`
 
 // foreignHost reports whether a request to a loopback address names another

@@ -339,6 +339,10 @@ func (p pages) Prompt(ctx context.Context, id string) (string, error) {
 	return string(b), err
 }
 
+func (p pages) Command(ctx context.Context, id string) ([]string, error) {
+	return p.service.Command(ctx, id)
+}
+
 func (p pages) Events(ctx context.Context, id string, after tallyman.EventID, fn func(tallyman.EventID, []byte) error) error {
 	return p.house.Events(ctx, id, after, func(e tallyman.EventID, line []byte, _ bool) error { return fn(e, line) })
 }

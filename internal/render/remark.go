@@ -20,6 +20,9 @@ func remark(l *Line, e tallyman.Event) {
 	case tallyman.EventSubtask:
 		l.Kind, l.Muted = KindSubtask, !e.Failed
 		l.Head, l.Body = joined("sub-agent", name, first), beyond(e.Text)
+		if first == "" && l.Muted {
+			l.Kind = KindMark // it says no more than that something is going on
+		}
 	case tallyman.EventHook:
 		l.Kind, l.Muted = KindNotice, !e.Failed
 		l.Head, l.Body = joined("hook", name, verdict(e.Failed), first), beyond(e.Text)

@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -214,4 +215,43 @@ func FuzzRenderer(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestWhatIsToldOfASubAgentIsUnderItsCall(t *testing.T) {
+	lines := say(render.New(render.Options{}),
+		tallyman.Event{Type: tallyman.EventToolStarted, ToolID: "a", Name: "Agent"},
+		tallyman.Event{Type: tallyman.EventSubtask, ToolID: "a", Name: "started", Text: "look"},
+		tallyman.Event{Type: tallyman.EventSubtask, ToolID: "b", Parent: "a", Name: "progress", Text: "deeper"},
+		tallyman.Event{Type: tallyman.EventSubtask, Name: "notification", Text: "of nobody"},
+	)
+	var got []string
+	for _, l := range lines[1:] {
+		got = append(got, fmt.Sprintf("%d %s", l.Depth, l.Parent))
+	}
+	if diff := cmp.Diff([]string{"1 a", "1 a", "0 "}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBookkeepingIsMarked(t *testing.T) {
+	tests := map[string]struct {
+		event tallyman.Event
+		want  string
+	}{
+		"what nobody knows of a harness":  {tallyman.Event{Type: tallyman.EventNotice, Name: "system/status", Text: "requesting"}, "mark: system/status  requesting"},
+		"but not when it failed":          {tallyman.Event{Type: tallyman.EventNotice, Name: "system/status", Failed: true}, "notice: system/status"},
+		"a sub-agent that says nothing":   {tallyman.Event{Type: tallyman.EventSubtask, Name: "updated"}, "mark: sub-agent  updated"},
+		"but not a failed one":            {tallyman.Event{Type: tallyman.EventSubtask, Name: "updated", Failed: true}, "subtask: sub-agent  updated"},
+		"the program that was started":    {tallyman.Event{Type: tallyman.EventAgentStarted, Data: json.RawMessage(`{"program":"/bin/sh","pid":7}`)}, "mark: agent started  /bin/sh"},
+		"the code that it ended with":     {tallyman.Event{Type: tallyman.EventAgentExited, Data: json.RawMessage(`{"exit_code":0,"signal":""}`)}, "mark: agent exited  with code 0"},
+		"the signal that it was ended by": {tallyman.Event{Type: tallyman.EventAgentExited, Data: json.RawMessage(`{"exit_code":null,"signal":"killed"}`)}, "mark: agent exited  by killed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			lines := say(render.New(render.Options{}), tt.event)
+			if got := heads(lines)[0]; got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
 }

@@ -239,6 +239,12 @@ func (s *Service) Whole(ctx context.Context, run tallyman.Run) (tallyman.Run, er
 	return run, nil
 }
 
+// Command returns the command line that a run's agent has of its own.
+func (s *Service) Command(ctx context.Context, runID string) ([]string, error) {
+	f, _, err := s.frozen(ctx, runID)
+	return f.Agent.Command, err
+}
+
 // Prompt opens the whole prompt of a run.
 func (s *Service) Prompt(ctx context.Context, runID string) (io.ReadCloser, int64, error) {
 	d, err := s.store.Detail(ctx, runID)

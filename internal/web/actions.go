@@ -111,6 +111,10 @@ func (s *site) showNew(w http.ResponseWriter, r *http.Request, p newPage, status
 		s.fail(w, r, err)
 		return
 	}
+	// What needs a command line of its own cannot be run by a prompt.
+	agents = slices.DeleteFunc(slices.Clone(agents), func(a tallyman.Agent) bool {
+		return a.Spec.Harness == "exec" && len(a.Spec.Command) == 0
+	})
 	p.Agents = slices.SortedFunc(slices.Values(agents), func(a, b tallyman.Agent) int { return strings.Compare(a.Name, b.Name) })
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)

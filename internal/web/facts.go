@@ -24,8 +24,11 @@ type facts struct {
 	Took      string
 	Live      *time.Time // the start of what still lasts
 	Limits    []limit
-	Usage     []figure
+	Usage     []figure // nil when nothing is known to have been used
+	NoUsage   string   // what is said instead, "" where nothing can be used
 	Cost      string
+	Waited    string // in the queue, before the first attempt
+	Backend   string
 	Labels    []pair
 	Attempts  []tallyman.Attempt
 	Artifacts []artifactLink
@@ -43,6 +46,9 @@ type limit struct {
 	Since          *time.Time // a deadline that runs
 	Unset          bool
 }
+
+// Reached reports whether nothing of the limit is left.
+func (l limit) Reached() bool { return l.Value >= l.Max }
 
 type figure struct{ Name, Value string }
 
@@ -62,10 +68,11 @@ type failure struct {
 	Mend                         *change
 }
 
-// change is a rerun that would mend something.
-type change struct{ Key, Value, Command string }
+// change is a rerun that would mend something; With says in words what it
+// changes.
+type change struct{ Key, Value, With, Command string }
 
-type commands struct{ Stop, Rerun, Delete, Follow, Artifacts string }
+type commands struct{ Stop, Rerun, Edit, Delete, Follow, Artifacts string }
 
 // lostAfter is how long a runner may be silent; it speaks every 10 s.
 const lostAfter = 45 * time.Second
@@ -106,7 +113,10 @@ func (s *site) facts(ctx context.Context, run tallyman.Run, token string, now ti
 	}
 	slices.SortFunc(f.Labels, func(a, b pair) int { return cmp.Compare(a.Key, b.Key) })
 	name := quote(run.Name)
-	f.Commands = commands{"tallyman stop " + name, "tallyman rerun " + name, "tallyman rm " + name, "tallyman logs -f " + name, "tallyman artifacts get " + name}
+	f.Commands = commands{
+		Stop: "tallyman stop " + name, Rerun: "tallyman rerun " + name, Edit: "tallyman rerun " + name + " --set prompt=…",
+		Delete: "tallyman rm " + name, Follow: "tallyman logs -f " + name, Artifacts: "tallyman artifacts get " + name,
+	}
 	return f, nil
 }
 
@@ -120,9 +130,13 @@ func escapePath(name string) string {
 
 func (f *facts) times() {
 	run := f.Run
+	if last := f.last(); last != nil {
+		f.Backend = last.Backend
+	}
 	if run.StartedAt == nil {
 		return
 	}
+	f.Waited = render.Took(run.StartedAt.Sub(run.CreatedAt))
 	if run.State.Terminal() {
 		f.Took = render.Took(render.RunTook(run, time.Time{}))
 		return
@@ -144,6 +158,16 @@ func (f *facts) last() *tallyman.Attempt {
 
 func (f *facts) usage() {
 	u := f.Run.Usage
+	if u.Tokens() == 0 && u.Turns == 0 && u.CostUSD == 0 {
+		switch {
+		case f.Run.Harness == "exec" || f.Run.Attempt == 0:
+		case f.Run.State.Terminal():
+			f.NoUsage = "None was reported."
+		default:
+			f.NoUsage = "None reported so far."
+		}
+		return
+	}
 	f.Usage = []figure{
 		{"input", render.Count(u.InputTokens)}, {"output", render.Count(u.OutputTokens)},
 		{"cache read", render.Count(u.CacheReadTokens)}, {"cache write", render.Count(u.CacheWriteTokens)},
@@ -223,18 +247,24 @@ func (f *facts) explain() {
 
 // mend returns the rerun with twice the limit that was too small.
 func mend(run tallyman.Run, reason tallyman.Reason) *change {
-	l, c := run.Limits, change{}
+	l := run.Limits
+	var c change
 	switch {
 	case reason == tallyman.DeadlineExceeded && l.Deadline != nil:
-		c = change{Key: "deadline", Value: (2 * *l.Deadline).String()}
+		v := (*l.Deadline * 2).String()
+		c = change{Key: "deadline", Value: v, With: "a deadline of " + v}
 	case reason == tallyman.IdleTimeout && l.Idle != nil:
-		c = change{Key: "idle", Value: (2 * *l.Idle).String()}
+		v := (*l.Idle * 2).String()
+		c = change{Key: "idle", Value: v, With: v + " of silence allowed"}
 	case reason == tallyman.MaxTurns && l.MaxTurns != nil:
-		c = change{Key: "maxTurns", Value: strconv.Itoa(2 * *l.MaxTurns)}
+		v := *l.MaxTurns * 2
+		c = change{Key: "maxTurns", Value: strconv.Itoa(v), With: render.Count(int64(v)) + " turns"}
 	case reason == tallyman.BudgetExceeded && l.BudgetUSD != nil:
-		c = change{Key: "budgetUSD", Value: strconv.FormatFloat(2**l.BudgetUSD, 'g', 6, 64)}
+		v := *l.BudgetUSD * 2
+		c = change{Key: "budgetUSD", Value: strconv.FormatFloat(v, 'g', 6, 64), With: "a budget of " + render.Cost(v)}
 	case reason == tallyman.TokenLimit && l.MaxTokens != nil:
-		c = change{Key: "maxTokens", Value: strconv.FormatInt(2**l.MaxTokens, 10)}
+		v := *l.MaxTokens * 2
+		c = change{Key: "maxTokens", Value: strconv.FormatInt(v, 10), With: render.Count(v) + " tokens"}
 	default:
 		return nil
 	}

@@ -20,6 +20,7 @@ type fake struct {
 	changed   chan struct{} // closed and replaced with every change
 	runs      []tallyman.Run
 	prompts   map[string]string
+	commands  map[string][]string
 	attempts  map[string][]tallyman.Attempt
 	timeline  map[string][]tallyman.TimelineEntry
 	artifacts map[string][]tallyman.Artifact
@@ -38,7 +39,7 @@ type stored struct {
 
 func newFake() *fake {
 	return &fake{
-		changed: make(chan struct{}), prompts: map[string]string{}, attempts: map[string][]tallyman.Attempt{},
+		changed: make(chan struct{}), prompts: map[string]string{}, commands: map[string][]string{}, attempts: map[string][]tallyman.Attempt{},
 		timeline: map[string][]tallyman.TimelineEntry{}, artifacts: map[string][]tallyman.Artifact{},
 		files: map[string]string{}, events: map[string][]stored{},
 		agents: []tallyman.Agent{{Name: "demo", Origin: "built-in", Description: "needs no model"}, {Name: "claude", Origin: "built-in"}},
@@ -156,6 +157,12 @@ func (f *fake) Prompt(_ context.Context, id string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.prompts[id], f.fail
+}
+
+func (f *fake) Command(_ context.Context, id string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.commands[id], f.fail
 }
 
 func (f *fake) after(runID string, after tallyman.EventID) []stored {

@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"html/template"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -11,13 +13,14 @@ import (
 
 // runPage is what the page of a run shows.
 type runPage struct {
-	URL    string
-	Run    tallyman.Run
-	Facts  facts
-	Prompt clip
-	Window window
-	Live   string // where the live stream is; "" for an earlier part
-	Later  bool   // this is an earlier part of the transcript
+	URL     string
+	Run     tallyman.Run
+	Facts   facts
+	Command string // as a shell would read it; exec only
+	Prompt  clip
+	Window  window
+	Live    string // where the live stream is; "" for an earlier part
+	Later   bool   // this is an earlier part of the transcript
 }
 
 // run shows a run: its last events, or with ?before=ID earlier ones.
@@ -43,7 +46,12 @@ func (s *site) run(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	p := runPage{URL: f.URL, Run: run, Facts: f, Window: win, Later: before != tallyman.EventID{}}
+	command, err := s.command(ctx, run)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	p := runPage{Command: command, URL: f.URL, Run: run, Facts: f, Window: win, Later: before != tallyman.EventID{}}
 	if p.Prompt, err = s.promptClip(r, run, f.URL); err != nil {
 		s.fail(w, r, err)
 		return
@@ -52,6 +60,19 @@ func (s *site) run(w http.ResponseWriter, r *http.Request) {
 		p.Live = f.URL + "/live?after=" + win.After.String()
 	}
 	s.show(w, r, "run.html", s.page(r, run.Name, p))
+}
+
+// command writes the command line of an exec run.
+func (s *site) command(ctx context.Context, run tallyman.Run) (string, error) {
+	if run.Harness != "exec" {
+		return "", nil
+	}
+	args, err := s.src.Command(ctx, run.ID)
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = quote(render.Clean(a))
+	}
+	return strings.Join(words, " "), err
 }
 
 func (s *site) promptClip(r *http.Request, run tallyman.Run, at string) (clip, error) {

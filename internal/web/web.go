@@ -28,6 +28,8 @@ type Source interface {
 	Timeline(ctx context.Context, runID string) ([]tallyman.TimelineEntry, error)
 	Artifacts(ctx context.Context, runID string) ([]tallyman.Artifact, error)
 	Prompt(ctx context.Context, runID string) (string, error)
+	// Command returns the command line of an exec run.
+	Command(ctx context.Context, runID string) ([]string, error)
 
 	// Events gives the stored events after an id, in order, to the end as it
 	// is now. The line, one event's JSON, is valid until fn returns. An error

@@ -246,7 +246,7 @@ func TestErrorsAreTold(t *testing.T) {
 		t.Errorf("an unknown run: %d %s", w.Code, w.Body)
 	}
 	f.fail = tallyman.Errorf(tallyman.Unauthorized, "log in first")
-	if w := get(t, h, "/runs"); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `href="/login"`) {
+	if w := get(t, h, "/runs"); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `tallyman config --login-link`) {
 		t.Errorf("without a session: %d", w.Code)
 	}
 	f.fail = fmt.Errorf("open /secret/path: no such file")

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"cmp"
 	"html/template"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,6 +21,8 @@ func funcs(base string, a *assets) template.FuncMap {
 		"count": func(n int) string { return render.Count(int64(n)) },
 		"bytes": render.Bytes,
 		"took":  render.Took,
+		"said":  said,
+		"words": func(r tallyman.Reason) string { return capital(render.Words(r)) },
 	}
 }
 
@@ -51,7 +55,7 @@ func stateWord(r tallyman.Run) string {
 func why(r tallyman.Run) string {
 	switch {
 	case r.State == tallyman.Queued && r.Waiting != nil:
-		return waitLine(*r.Waiting)
+		return waitLine(r)
 	case r.State == tallyman.Queued && r.Message != "":
 		return "again: " + render.OneLine(r.Message, 160)
 	case r.State == tallyman.Succeeded:
@@ -71,15 +75,22 @@ func why(r tallyman.Run) string {
 	}
 }
 
-func waitLine(w tallyman.Waiting) string {
-	line := "Waits: " + gateWords(w.Reason)
+func waitLine(r tallyman.Run) string {
+	w, line := r.Waiting, "Waits"
+	if w.Reason == tallyman.Backoff && r.Message != "" {
+		return line + " before it tries again: " + render.OneLine(r.Message, 160)
+	}
 	if w.Position > 0 {
 		line += ", " + place(w.Position)
 	}
-	if detail := render.OneLine(w.Detail, 120); detail != "" {
-		line += " (" + detail + ")"
-	}
-	return line
+	return line + ": " + cmp.Or(render.OneLine(w.Detail, 160), gateWords(w.Reason))
+}
+
+var moment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z`)
+
+// said is a sentence as HTML; a time in it is told in the viewer's zone.
+func said(s string) template.HTML {
+	return template.HTML(moment.ReplaceAllString(template.HTMLEscapeString(s), `<time datetime="${0}" data-clock>${0}</time>`))
 }
 
 func place(n int) string {

@@ -428,6 +428,10 @@
       b.classList.add("copied");
       setTimeout(() => b.classList.remove("copied"), 1500);
     });
+    document.addEventListener("mouseover", (e) => { // when it was said
+      const at = e.target.closest(".own > .at");
+      if (at && !at.title) at.title = new Date(at.dataset.t).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+    });
     const filter = document.querySelector(".filter select");
     if (filter) filter.addEventListener("change", () => filter.form.submit());
     if (document.querySelector("table.runs")) list(document.querySelector("table.runs"));
