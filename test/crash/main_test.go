@@ -5,10 +5,10 @@
 // inside.
 //
 // Promises, and who holds them here (all of them after every seed and every
-// point; see verify_test.go):
+// point; see verify_test.go, and checks_test.go for proof that each can fail):
 //
 //	an acknowledged submit exists exactly once         acknowledgedOnce
-//	no run is lost and none is stuck                   allEnded
+//	no run is lost and none is stuck                   settle
 //	work starts at most once per attempt, and never
 //	twice at the same time                             startedOnce
 //	another attempt follows only a runner that was
@@ -16,7 +16,7 @@
 //	no success without the work being done             truthful
 //	an acknowledged stop before the end never succeeds stopsCount
 //	events are a gap-free sequence, the same for who
-//	followed and for who reads later                   transcripts
+//	followed and for who reads later                   transcript, followedAll
 //	nothing survives, no slot is leaked                nothingLeft
 //
 // go test -tags faults ./test/crash/... -seeds 30; -seed N plays one again.

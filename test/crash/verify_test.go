@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -45,7 +46,7 @@ func (w *world) settle(ctx context.Context) (truth, bool) {
 	if !ended {
 		for _, r := range runs {
 			if !r.State.Terminal() {
-				w.t.Errorf("run %s, job %s, is stuck: %s in attempt %d %+v", r.ID, r.Labels[jobLabel], r.State, r.Attempt, r.Waiting)
+				w.wrong("run %s, job %s, is stuck: %s in attempt %d %+v", r.ID, r.Labels[jobLabel], r.State, r.Attempt, r.Waiting)
 				w.tell(ctx, r.ID)
 			}
 		}
@@ -56,7 +57,7 @@ func (w *world) settle(ctx context.Context) (truth, bool) {
 		var err error
 		is.runs[r.ID] = r
 		if is.attempts[r.ID], err = w.client.Attempts(ctx, r.ID); err != nil {
-			w.t.Errorf("attempts of %s: %v", r.ID, err)
+			w.wrong("attempts of %s: %v", r.ID, err)
 		}
 		is.events[r.ID] = w.events(ctx, r.ID)
 	}
@@ -93,13 +94,13 @@ func (w *world) events(ctx context.Context, id string) []seenEvent {
 			return err
 		}
 		if err := follows(all, e.id); err != nil {
-			w.t.Errorf("run %s: %v", id, err)
+			w.wrong("run %s: %v", id, err)
 		}
 		all = append(all, e)
 		return nil
 	})
 	if err != nil {
-		w.t.Errorf("events of %s: %v", id, err)
+		w.wrong("events of %s: %v", id, err)
 	}
 	return all
 }
@@ -121,7 +122,7 @@ func (w *world) verify(ctx context.Context, is truth) {
 	w.mu.Unlock()
 	for _, j := range jobs {
 		for _, f := range j.faults {
-			w.t.Errorf("job %d: %s", j.n, f)
+			w.wrong("job %d: %s", j.n, f)
 		}
 		w.acknowledgedOnce(is, j)
 		if run, ok := is.runs[j.run.ID]; ok {
@@ -130,12 +131,12 @@ func (w *world) verify(ctx context.Context, is truth) {
 		}
 	}
 	for id, run := range is.runs {
-		before := w.t.Failed()
+		before := w.faults
 		w.startedOnce(is, run)
 		w.retriedForCause(is, run)
 		w.truthful(is, run)
 		w.transcript(is, run)
-		if !before && w.t.Failed() {
+		if before == 0 && w.faults > 0 {
 			w.t.Logf("run %s, job %s, ended %s %s: %s", id, run.Labels[jobLabel], run.State, run.Reason, run.Message)
 			w.tell(ctx, id)
 		}
@@ -153,19 +154,19 @@ func (w *world) acknowledgedOnce(is truth, j *job) {
 	}
 	for try, ids := range byTry {
 		if len(ids) > 1 {
-			w.t.Errorf("job %d, try %q: %d runs: %v", j.n, try, len(ids), ids)
+			w.wrong("job %d, try %q: %d runs: %v", j.n, try, len(ids), ids)
 		}
 	}
 	run, ok := j.acked()
 	if !ok {
-		w.t.Errorf("job %d was never acknowledged", j.n)
+		w.wrong("job %d was never acknowledged", j.n)
 		return
 	}
 	if _, ok := is.runs[run.ID]; !ok {
-		w.t.Errorf("job %d: run %s was acknowledged and is not there", j.n, run.ID)
+		w.wrong("job %d: run %s was acknowledged and is not there", j.n, run.ID)
 	}
 	if ids := byTry[run.Labels["try"]]; len(ids) != 1 || ids[0] != run.ID {
-		w.t.Errorf("job %d: run %s was acknowledged, %v are there", j.n, run.ID, ids)
+		w.wrong("job %d: run %s was acknowledged, %v are there", j.n, run.ID, ids)
 	}
 }
 
@@ -176,7 +177,7 @@ func (w *world) stopsCount(is truth, j *job, run tallyman.Run) {
 		return
 	}
 	if run.StopRequestedAt == nil {
-		w.t.Errorf("job %d: run %s was stopped and does not know it", j.n, run.ID)
+		w.wrong("job %d: run %s was stopped and does not know it", j.n, run.ID)
 		return
 	}
 	if run.State == tallyman.Stopped {
@@ -192,7 +193,7 @@ func (w *world) stopsCount(is truth, j *job, run tallyman.Run) {
 			return
 		}
 	}
-	w.t.Errorf("job %d: run %s was stopped at %s and ended %s %s", j.n, run.ID, run.StopRequestedAt, run.State, run.Reason)
+	w.wrong("job %d: run %s was stopped at %s and ended %s %s", j.n, run.ID, run.StopRequestedAt, run.State, run.Reason)
 }
 
 func eventTime(line string) time.Time {
@@ -207,10 +208,10 @@ func eventTime(line string) time.Time {
 // followedAll: the follower was given every event that is there, and the same.
 func (w *world) followedAll(is truth, j *job, run tallyman.Run) {
 	if !j.whole {
-		w.t.Errorf("job %d: the follower of %s was not told that it has everything", j.n, run.ID)
+		w.wrong("job %d: the follower of %s was not told that it has everything", j.n, run.ID)
 	}
 	if at := differ(j.seen, is.events[run.ID]); at != "" {
-		w.t.Errorf("job %d: run %s: what was followed and what is there differ: %s", j.n, run.ID, at)
+		w.wrong("job %d: run %s: what was followed and what is there differ: %s", j.n, run.ID, at)
 	}
 }
 
@@ -237,14 +238,14 @@ func (w *world) startedOnce(is truth, run tallyman.Run) {
 		switch m.what {
 		case "begin":
 			if begun[m.attempt]++; begun[m.attempt] > 1 {
-				w.t.Errorf("run %s: attempt %d began %d times", run.ID, m.attempt, begun[m.attempt])
+				w.wrong("run %s: attempt %d began %d times", run.ID, m.attempt, begun[m.attempt])
 			}
 		case "overlap":
-			w.t.Errorf("run %s: attempt %d began while another one was at work", run.ID, m.attempt)
+			w.wrong("run %s: attempt %d began while another one was at work", run.ID, m.attempt)
 		}
 	}
 	if len(begun) > 2 {
-		w.t.Errorf("run %s: its work began in %d attempts", run.ID, len(begun))
+		w.wrong("run %s: its work began in %d attempts", run.ID, len(begun))
 	}
 }
 
@@ -253,18 +254,18 @@ func (w *world) startedOnce(is truth, run tallyman.Run) {
 func (w *world) retriedForCause(is truth, run tallyman.Run) {
 	attempts := is.attempts[run.ID]
 	if len(attempts) != run.Attempt {
-		w.t.Errorf("run %s is in attempt %d, %d are there", run.ID, run.Attempt, len(attempts))
+		w.wrong("run %s is in attempt %d, %d are there", run.ID, run.Attempt, len(attempts))
 	}
 	for i, a := range attempts {
 		if a.Number != i+1 || a.EndedAt == nil {
-			w.t.Errorf("run %s: attempt %d at place %d, ended %v", run.ID, a.Number, i+1, a.EndedAt)
+			w.wrong("run %s: attempt %d at place %d, ended %v", run.ID, a.Number, i+1, a.EndedAt)
 		}
 		if i < len(attempts)-1 && a.Reason != tallyman.RunnerLost {
-			w.t.Errorf("run %s: attempt %d ended %s and was followed by another", run.ID, a.Number, a.Reason)
+			w.wrong("run %s: attempt %d ended %s and was followed by another", run.ID, a.Number, a.Reason)
 		}
 		pid := lockedBy(w.path("data", "attempts", a.Ref().String(), "lock"))
 		if a.Reason == tallyman.RunnerLost && !w.wasKilled(pid) {
-			w.t.Errorf("run %s: the runner of attempt %d, process %d, was not killed, and is lost: %s", run.ID, a.Number, pid, a.Message)
+			w.wrong("run %s: the runner of attempt %d, process %d, was not killed, and is lost: %s", run.ID, a.Number, pid, a.Message)
 		}
 	}
 }
@@ -284,18 +285,18 @@ func (w *world) truthful(is truth, run tallyman.Run) {
 	switch {
 	case run.State == tallyman.Succeeded && run.Harness == "script":
 		if run.Result != "done "+run.Labels[jobLabel] {
-			w.t.Errorf("run %s succeeded with the result %q", run.ID, run.Result)
+			w.wrong("run %s succeeded with the result %q", run.ID, run.Result)
 		}
 	case run.State == tallyman.Succeeded && (!finished || code != 0):
-		w.t.Errorf("run %s succeeded; its work finished: %v, and exits with %d", run.ID, finished, code)
+		w.wrong("run %s succeeded; its work finished: %v, and exits with %d", run.ID, finished, code)
 	case run.State == tallyman.Failed && run.Reason == tallyman.AgentError && code != 0:
 		if run.ExitCode == nil || *run.ExitCode != code || !finished {
-			w.t.Errorf("run %s failed with exit code %v; its work finished: %v, and exits with %d", run.ID, run.ExitCode, finished, code)
+			w.wrong("run %s failed with exit code %v; its work finished: %v, and exits with %d", run.ID, run.ExitCode, finished, code)
 		}
 	case run.State == tallyman.Failed && run.Reason != tallyman.RunnerLost:
-		w.t.Errorf("run %s failed: %s %s", run.ID, run.Reason, run.Message)
+		w.wrong("run %s failed: %s %s", run.ID, run.Reason, run.Message)
 	case run.State == tallyman.Stopped && run.StopRequestedAt == nil:
-		w.t.Errorf("run %s is stopped, and nobody asked", run.ID)
+		w.wrong("run %s is stopped, and nobody asked", run.ID)
 	}
 }
 
@@ -310,20 +311,20 @@ func (w *world) transcript(is truth, run tallyman.Run) {
 			}
 		}
 		if uint64(len(read)) != a.FinalCursor {
-			w.t.Errorf("run %s: attempt %d (%s) has %d events, its final cursor is %d", run.ID, a.Number, a.Reason, len(read), a.FinalCursor)
+			w.wrong("run %s: attempt %d (%s) has %d events, its final cursor is %d", run.ID, a.Number, a.Reason, len(read), a.FinalCursor)
 		}
 		if a.Reason == tallyman.Completed && (len(read) == 0 || !strings.Contains(read[len(read)-1], `"type":"runner.ended"`)) {
-			w.t.Errorf("run %s: attempt %d is completed, its last event is not runner.ended", run.ID, a.Number)
+			w.wrong("run %s: attempt %d is completed, its last event is not runner.ended", run.ID, a.Number)
 		}
 		if a.Journal == "" {
 			continue // its runner never came to say hello
 		}
 		kept, err := w.journal(a)
 		if err != nil {
-			w.t.Errorf("run %s: %v", run.ID, err)
+			w.wrong("run %s: %v", run.ID, err)
 		}
 		if at := differ(kept, read); at != "" {
-			w.t.Errorf("run %s: attempt %d: journal and history differ: %s", run.ID, a.Number, at)
+			w.wrong("run %s: attempt %d: journal and history differ: %s", run.ID, a.Number, at)
 		}
 	}
 }
@@ -346,18 +347,19 @@ func (w *world) journal(a tallyman.Attempt) (lines []string, err error) {
 	}
 }
 
-// nothingLeft: no slot is taken, and without a server no process is left.
+// nothingLeft: no slot is taken, and beside the server no process is left.
 func (w *world) nothingLeft(ctx context.Context) {
 	w.t.Helper()
 	w.start("", "--max-running", "1")
 	last := w.workerJob(1_000_000, "", 0, 1, 0, false)
 	w.drive(ctx, last)
 	if run, err := w.client.Run(ctx, last.run.ID); err != nil || run.State != tallyman.Succeeded || run.Attempt != 1 {
-		w.t.Errorf("with one slot a run ended %s %s %v", run.State, run.Message, err)
+		w.wrong("with one slot a run ended %s %s %v", run.State, run.Message, err)
 	}
-	w.kill(15)
-	w.eventually("no process is left", 5*time.Second, func() bool { return len(w.processes()) == 0 })
+	// A runner has to hear that its last words were taken.
+	w.eventually("only the server is left", 5*time.Second, func() bool { return len(w.processes()) == 1 })
+	w.kill(syscall.SIGTERM)
 	for pid, args := range w.processes() {
-		w.t.Errorf("process %d is left: %s", pid, args)
+		w.wrong("process %d is left: %s", pid, args)
 	}
 }

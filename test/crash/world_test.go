@@ -28,6 +28,8 @@ type world struct {
 	dir    string
 	client *client.Client
 	calls  sync.RWMutex // is read-locked by calls that change something
+	wrong  func(format string, args ...any)
+	faults int // how many things were wrong
 
 	mu     sync.Mutex
 	server *exec.Cmd
@@ -43,6 +45,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, dir: dir, killed: map[int]bool{}}
+	w.wrong = func(format string, args ...any) {
+		t.Helper()
+		w.faults++
+		t.Errorf(format, args...)
+	}
 	w.client = client.NewSocket(w.path("data", "run", "tallyman.sock"))
 	self, err := os.Executable()
 	if err != nil {
