@@ -23,6 +23,7 @@ type thing struct {
 	Work   tallyman.Workspace         `json:"work,omitzero"`
 	Any    json.RawMessage            `json:"any,omitempty"`
 	More   map[string]json.RawMessage `json:"more,omitempty"`
+	//lint:ignore U1000 a field that no file can name
 	hidden int
 }
 

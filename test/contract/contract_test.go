@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -554,6 +553,3 @@ func (p *place) lacks(text string, words ...string) {
 		}
 	}
 }
-
-// isGone reports whether a process has ended.
-func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -296,7 +295,7 @@ func listWhileChanging(t *testing.T, s *store.Store) {
 		got := listIDs(t, s, store.Filter{Agent: "demo"})
 		slices.Sort(got)
 		if len(slices.Compact(slices.Clone(got))) != runs || len(got) != runs {
-			t.Error(fmt.Sprintf("a list has %d runs: %v", len(got), got))
+			t.Errorf("a list has %d runs: %v", len(got), got)
 			break
 		}
 	}
