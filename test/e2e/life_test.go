@@ -77,11 +77,19 @@ func TestCtrlCStopsTheRun(t *testing.T) {
 	s.eventually("the model's client has gone", func() bool { return s.model.Stats().Open == 0 })
 }
 
-// up starts a server and waits until it says that it serves. Asking it would
-// not do: a command that finds no server holds the data folder itself.
+// up starts a server on any port.
 func (s *stage) up() *exec.Cmd {
 	s.t.Helper()
-	cmd := s.command("up", "--listen", "127.0.0.1:0")
+	cmd, _ := s.serve("127.0.0.1:0")
+	return cmd
+}
+
+// serve starts a server and waits until it says that it serves, and returns
+// what it said. Asking it would not do: a command that finds no server holds
+// the data folder itself.
+func (s *stage) serve(listen string, flags ...string) (cmd *exec.Cmd, said string) {
+	s.t.Helper()
+	cmd = s.command(append([]string{"up", "--listen", listen}, flags...)...)
 	log, err := os.CreateTemp(s.dir, "up-*.log")
 	if err != nil {
 		s.t.Fatal(err)
@@ -97,9 +105,10 @@ func (s *stage) up() *exec.Cmd {
 	})
 	s.eventually("the server serves", func() bool {
 		b, err := os.ReadFile(log.Name())
-		return err == nil && strings.Contains(string(b), " serves ")
+		said = string(b)
+		return err == nil && strings.Contains(said, " serves ") && strings.Contains(said, "/token)")
 	})
-	return cmd
+	return cmd, said
 }
 
 // A server that is killed and started again adopts what went on meanwhile.
