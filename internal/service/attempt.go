@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"time"
 
@@ -152,7 +153,18 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 	}
 	w.Epoch, w.ControlCursor = attempt.Epoch, attempt.LastCursor
 	w.Spec, err = s.RunnerSpec(ctx, run, attempt)
-	return w, v, err
+	var e *tallyman.Error
+	switch {
+	case err == nil:
+		return w, v, nil
+	case attempt.StartedAt != nil:
+		return w, v, nil // it has its spec: what it was made of may be gone by now
+	case errors.As(err, &e) && e.Reason.Valid():
+		_, err = s.End(ctx, ref, Settlement{Reason: e.Reason, Message: e.Message})
+		return w, tallyman.HelloFinal, err
+	default:
+		return w, v, err
+	}
 }
 
 // RunnerSpec is what the runner of an attempt is told.

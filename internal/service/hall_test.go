@@ -54,6 +54,7 @@ func (a agents) Get(_ context.Context, namespace, name string) (tallyman.Agent, 
 // backend notes what it is asked.
 type backend struct {
 	refuse error
+	noSpec error // why what a runner is told cannot be made
 	asked  []tallyman.AgentSpec
 }
 
@@ -64,7 +65,7 @@ func (b *backend) Preflight(_ context.Context, _ string, spec tallyman.AgentSpec
 
 func (b *backend) Spec(_ context.Context, origin string, spec tallyman.RunnerSpec) (tallyman.RunnerSpec, error) {
 	spec.WorkDir = "/work/" + origin
-	return spec, nil
+	return spec, b.noSpec
 }
 
 func newHall(t *testing.T) *hall {
