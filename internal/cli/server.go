@@ -154,9 +154,9 @@ func (s *server) join(o serverOptions, st *store.Store) {
 		Log:    s.log,
 	})
 	h.transcript = service.NewTranscript(h.service, h.history)
-	s.gateway = gateway.New(h.service, h.history, h.blobs, int64(o.cfg.MaxArtifact), s.log)
+	s.gateway = gateway.New(h.service, roomy{h.history, s.cfg.Data}, h.blobs, int64(o.cfg.MaxArtifact), s.log)
 	d := driver{Service: h.service, store: st}
-	s.exec = executor.New(backend{s.local}, d, d, s.gateway, h.history, executor.Patience{
+	s.exec = executor.New(backend{s.local}, d, d, s.gateway, roomy{h.history, s.cfg.Data}, executor.Patience{
 		Stop: o.cfg.Grace.D() + 20*time.Second, Start: o.cfg.StartTimeout.D(), Lost: o.cfg.LostTimeout.D(),
 	}, s.log)
 	if o.admit {
@@ -234,11 +234,18 @@ func (s *server) checkReady(ctx context.Context) error {
 	return err
 }
 
+// answerGrace is how long requests may still take when the server ends.
+const answerGrace = 250 * time.Millisecond
+
 // run serves until ctx ends or a part fails. Attempts go on.
 func (s *server) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	// Requests that are being answered when the end comes are answered; what
+	// follows is cut after a moment.
+	answering, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	s.http.BaseContext = func(net.Listener) context.Context { return answering }
 	var parts sync.WaitGroup
 	start := func(name string, run func(context.Context) error) {
 		parts.Go(func() {
@@ -271,6 +278,7 @@ func (s *server) run(ctx context.Context) error {
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
+	defer time.AfterFunc(answerGrace, cut).Stop()
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer done()
 	if e := s.http.Shutdown(ending); e != nil {

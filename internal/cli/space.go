@@ -4,14 +4,31 @@ import (
 	"context"
 	"time"
 
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/render"
 )
 
 const (
-	// leastSpace is what the stores need to record anything, in bytes.
-	leastSpace = 2 << 20
+	// leastSpace is what the control store needs to record how runs end, in
+	// bytes: below it no events are taken.
+	leastSpace = 4 << 20
 	spacePause = 2 * time.Second
 )
+
+// roomy is the history on a disk that must keep room for outcomes.
+type roomy struct {
+	*history.History
+	data string
+}
+
+// Append refuses events while the disk is full; who brings them tries again.
+func (h roomy) Append(ctx context.Context, journal string, from uint64, lines [][]byte) (uint64, error) {
+	if free, err := freeSpace(h.data); err == nil && free < leastSpace {
+		return 0, tallyman.Errorf(tallyman.Unavailable, "the disk of the data folder %s has %s free: events are taken when there is room again", h.data, render.Bytes(free))
+	}
+	return h.History.Append(ctx, journal, from, lines)
+}
 
 // watchSpace says, once each time, that the disk of the data folder is full:
 // until there is room no end of a run can be recorded, so those who wait for

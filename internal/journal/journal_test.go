@@ -258,7 +258,7 @@ func TestAddBlocksWhileTooMuchWaits(t *testing.T) {
 func TestLowSpaceComparesWithTheReserve(t *testing.T) {
 	for reserve, want := range map[int64]bool{0: false, 1: false, 1 << 62: true} {
 		w := create(t, t.TempDir(), journal.Options{Reserve: reserve})
-		if got := w.LowSpace(); got != want {
+		if got := w.LowSpace(0); got != want {
 			t.Errorf("reserve %d: low is %v", reserve, got)
 		}
 	}

@@ -247,14 +247,14 @@ func (w *Writer) Err() error {
 	return w.err
 }
 
-// LowSpace reports whether the file system has less than Options.Reserve
-// left, or does not say.
-func (w *Writer) LowSpace() bool {
+// LowSpace reports whether the file system has less left than Options.Reserve
+// and so many bytes more, or does not say. Without a reserve it never has.
+func (w *Writer) LowSpace(more int64) bool {
 	if w.o.Reserve <= 0 {
 		return false
 	}
 	free, err := freeSpace(w.dir)
-	return err != nil || free < w.o.Reserve
+	return err != nil || free < w.o.Reserve+more
 }
 
 // Close makes what is queued durable and ends the writer. It returns what

@@ -31,7 +31,10 @@ type recorder struct {
 	watch   watch
 	last    uint64 // cursor of the last record appended
 	err     error  // why the journal takes nothing any more, or soon would not
-	written int    // bytes since space was looked at
+	written int64  // bytes
+	looked  int64  // written when space was looked at last
+
+	sent func() uint64 // the last cursor that History has
 
 	streams map[deltaKey]*mask.Stream
 
@@ -44,7 +47,7 @@ type recorder struct {
 
 func newRecorder(w *journal.Writer, deltas func(tallyman.Delta)) *recorder {
 	return &recorder{
-		journal: w, deltas: deltas, now: time.Now,
+		journal: w, deltas: deltas, now: time.Now, sent: w.Durable,
 		watch:   watch{tools: map[string]time.Time{}},
 		streams: map[deltaKey]*mask.Stream{},
 		changed: make(chan struct{}, 1),

@@ -139,6 +139,7 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 	r.up = newUplink(boot, version, rand.Text(), strconv.Itoa(os.Getpid()), log)
 	r.up.journal, r.up.dir, r.up.header = r.journal, dir, header
 	r.rec = newRecorder(r.journal, r.up.provisional)
+	r.rec.sent = r.up.delivered
 
 	patience, cancel := context.WithTimeout(ctx, startPatience)
 	welcome, err := r.up.hello(patience)

@@ -17,16 +17,24 @@ const (
 )
 
 // checkSpace looks at the disk now and then, and gives the agent up while
-// there is room for its outcome. It is called with the lock held.
+// there is room for its outcome and for what History, maybe on the same disk,
+// does not have yet. It is called with the lock held.
 func (r *recorder) checkSpace(size int) {
-	if r.written += size; r.written < spaceEvery {
+	r.written += int64(size)
+	if r.written-r.looked < spaceEvery {
 		return
 	}
-	r.written = 0
-	if r.err == nil && r.journal.LowSpace() {
+	r.looked = r.written
+	// A store on this disk takes it twice: in its log, then in its file.
+	if r.err == nil && r.journal.LowSpace(2*backlog(r.written, r.last, r.sent())) {
 		r.err = fmt.Errorf("no space left on device: the last %d MB are kept for the outcome", lastSpace>>20)
 		close(r.failed)
 	}
+}
+
+// backlog is about how many bytes of a journal lie behind a cursor.
+func backlog(written int64, last, sent uint64) int64 {
+	return written / int64(max(last, 1)) * int64(last-min(sent, last))
 }
 
 func brokenMessage(dir string, err error) string {
@@ -49,6 +57,13 @@ func (r *run) endBroken(out tallyman.Outcome, err error) uint64 {
 	last := r.journal.Durable()
 	r.up.conclude(tallyman.Fact{Cursor: last, Kind: tallyman.FactFinal, At: time.Now(), Outcome: &out})
 	return last
+}
+
+// delivered is the last cursor that History has.
+func (u *uplink) delivered() uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sent
 }
 
 // conclude replaces the facts about records that never became durable by the

@@ -143,7 +143,7 @@ func TestALateStopDoesNotTakeTheResultAway(t *testing.T) {
 func TestAPromptAboveWhatClaudeTakes(t *testing.T) {
 	p := newPlace(t)
 	p.claude("plain", "toolok", "", "")
-	p.claude("filed", "toolok", "", "promptFile: true\noutputs: [{path: PROMPT.md}, {path: stdin.txt}]")
+	p.claude("filed", "toolok", "cat PROMPT.md > got.md", "promptFile: true\noutputs: [{path: got.md}, {path: stdin.txt}]")
 	big := strings.Repeat("x", 10_000_001)
 	file := p.write("prompt", big)
 	p.contains(p.want(2, "run", "plain", "--file", file).err, "10000001", "10000000", "promptFile")
@@ -151,7 +151,7 @@ func TestAPromptAboveWhatClaudeTakes(t *testing.T) {
 		t.Errorf("a run was created: %s", got)
 	}
 	run := p.ends(tallyman.Completed, "filed", "--file", file)
-	if got := p.ok("artifacts", "get", run.ID, "PROMPT.md", "--to", "-"); got != big {
+	if got := p.ok("artifacts", "get", run.ID, "got.md", "--to", "-"); got != big {
 		t.Errorf("the file has %d bytes", len(got))
 	}
 	p.contains(p.ok("artifacts", "get", run.ID, "stdin.txt", "--to", "-"), "PROMPT.md")
