@@ -37,6 +37,7 @@ const (
 type Auth struct {
 	token []byte // its SHA-256
 	key   []byte // signs cookies; made of the token, so that both live as long
+	cross http.CrossOriginProtection
 
 	mu    sync.Mutex
 	codes map[string]time.Time // one-time login codes and their end
@@ -144,7 +145,7 @@ func (a *Auth) Require(next http.Handler, open ...string) http.Handler {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprint(w, `{"status":401,"title":"Unauthorized","detail":"send the token of the data folder as a bearer token"}`)
+		fmt.Fprint(w, `{"status":401,"title":"Unauthorized","code":"unauthorized","detail":"send the token of the data folder as a bearer token"}`)
 	})
 }
 
@@ -187,8 +188,10 @@ func (a *Auth) may(r *http.Request) bool {
 		sum := sha256.Sum256([]byte(token))
 		return len(values) == 1 && ok && subtle.ConstantTimeCompare(sum[:], a.token) == 1
 	}
+	// SameSite lets the other ports of this machine pass as the same site: a
+	// change that another origin's page asks for counts as not logged in.
 	_, ok := a.session(r)
-	return ok
+	return ok && a.cross.Check(r) == nil
 }
 
 // login redeems a code for a cookie.
