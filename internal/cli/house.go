@@ -17,7 +17,6 @@ import (
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/blob"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
-	"github.com/tallyman-dev/tallyman/internal/executor"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/local"
 	"github.com/tallyman-dev/tallyman/internal/rest"
@@ -124,7 +123,11 @@ func (h *house) Events(ctx context.Context, id string, after tallyman.EventID, f
 }
 
 func (h *house) Follow(ctx context.Context, id string, after tallyman.EventID, fn func(tallyman.EventID, []byte, bool) error) error {
-	return h.transcript.Follow(ctx, id, after, fn)
+	err := h.transcript.Follow(ctx, id, after, fn)
+	if missing := new(service.MissingError); errors.As(err, &missing) {
+		return tallyman.Errorf(tallyman.Internal, "%w", err) // with a code, its words are told
+	}
+	return err
 }
 
 func (h *house) Watch(ctx context.Context) <-chan struct{} {
@@ -369,32 +372,4 @@ type queue struct{ *store.Store }
 func (q queue) Load(ctx context.Context) (int, map[string]int, error) {
 	l, err := q.Store.Load(ctx)
 	return l.Total, l.ByAgent, err
-}
-
-// driver is the store, the service and the backend as the executor sees them.
-type driver struct {
-	*service.Service
-	store *store.Store
-}
-
-func (d driver) ActiveAttempts(ctx context.Context) ([]executor.Active, error) {
-	items, err := d.store.ActiveAttempts(ctx)
-	active := make([]executor.Active, 0, len(items))
-	for _, a := range items {
-		active = append(active, executor.Active(a))
-	}
-	return active, err
-}
-
-func (d driver) End(ctx context.Context, ref tallyman.AttemptRef, s executor.Settlement) error {
-	_, err := d.Service.End(ctx, ref, service.Settlement(s))
-	return err
-}
-
-// backend is the local backend as the executor sees it.
-type backend struct{ *local.Backend }
-
-func (b backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (executor.Observation, error) {
-	s, err := b.Backend.Observe(ctx, ref)
-	return executor.Observation(s), err
 }

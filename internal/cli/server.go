@@ -155,8 +155,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	})
 	h.transcript = service.NewTranscript(h.service, h.history)
 	s.gateway = gateway.New(h.service, roomy{h.history, s.cfg.Data}, h.blobs, int64(o.cfg.MaxArtifact), s.log)
-	d := driver{Service: h.service, store: st}
-	s.exec = executor.New(backend{s.local}, d, d, s.gateway, roomy{h.history, s.cfg.Data}, executor.Patience{
+	s.exec = executor.New(s.local, st, h.service, s.gateway, roomy{h.history, s.cfg.Data}, executor.Patience{
 		Stop: o.cfg.Grace.D() + 20*time.Second, Start: o.cfg.StartTimeout.D(), Lost: o.cfg.LostTimeout.D(),
 	}, s.log)
 	if o.admit {

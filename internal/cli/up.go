@@ -16,7 +16,6 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
-	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
 // idleGrace is how long a server in the background waits with nothing to do.
@@ -198,7 +197,7 @@ func (s *server) awaitEnding(ctx context.Context) {
 	}
 }
 
-func atWork(a store.Active) bool { return a.Attempt.EndedAt == nil }
+func atWork(a tallyman.Active) bool { return a.Attempt.EndedAt == nil }
 
 // unfinished reports whether something is queued or at work. It is asked when
 // nothing can be submitted any more.

@@ -15,21 +15,6 @@ import (
 
 const tick = 2 * time.Second
 
-// Observation is what a backend knows about an attempt.
-type Observation struct {
-	Running bool // its runner lives
-	Gone    bool // its processes are known to be gone; with neither it was never started
-	Process string
-
-	Final       *tallyman.Outcome
-	FinalCursor uint64
-	FinalAt     time.Time
-	Journal     string
-	Last        uint64
-	JournalErr  string
-	StartedAt   *time.Time // the agent had started, or may have
-}
-
 // Backend runs attempts somewhere. Start, Stop and Remove are safe to repeat.
 type Backend interface {
 	// Start starts an attempt with its key. An error with a Reason is final.
@@ -38,23 +23,17 @@ type Backend interface {
 	Kill(ctx context.Context, ref tallyman.AttemptRef) error
 	// Observe looks at an attempt. When its runner is gone it makes sure that
 	// nothing of it is left before it says so.
-	Observe(ctx context.Context, ref tallyman.AttemptRef) (Observation, error)
+	Observe(ctx context.Context, ref tallyman.AttemptRef) (tallyman.Observation, error)
 	// Leftover reads what the journal of a gone attempt holds after a cursor.
 	Leftover(ctx context.Context, ref tallyman.AttemptRef, after uint64, fn func(cursor uint64, line []byte) error) error
 	// Changed gets a notice when an attempt may have ended.
 	Changed() <-chan struct{}
 }
 
-// Active is an attempt whose slot is taken.
-type Active struct {
-	Run     tallyman.Run
-	Attempt tallyman.Attempt
-}
-
 // Service is what the executor changes and is woken by.
 type Service interface {
 	NewKey(ctx context.Context, ref tallyman.AttemptRef) (string, error)
-	End(ctx context.Context, ref tallyman.AttemptRef, s Settlement) error
+	End(ctx context.Context, ref tallyman.AttemptRef, s tallyman.Settlement) (tallyman.Run, error)
 	Gone(ctx context.Context, ref tallyman.AttemptRef) error
 	Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error
 	Changed() (<-chan struct{}, func())
@@ -62,7 +41,7 @@ type Service interface {
 
 // Store is what the executor reads.
 type Store interface {
-	ActiveAttempts(ctx context.Context) ([]Active, error)
+	ActiveAttempts(ctx context.Context) ([]tallyman.Active, error)
 }
 
 // Channel is what the executor needs of the gateway.
@@ -153,7 +132,7 @@ func (x *Executor) pass(ctx context.Context) error {
 }
 
 // drive makes right what is not, for one attempt.
-func (x *Executor) drive(ctx context.Context, a Active) error {
+func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 	ref := a.Attempt.Ref()
 	obs, err := x.backend.Observe(ctx, ref)
 	if err != nil {
@@ -168,7 +147,7 @@ func (x *Executor) drive(ctx context.Context, a Active) error {
 		if err := x.backend.Kill(ctx, ref); err != nil {
 			return err
 		}
-		obs = Observation{Gone: true, JournalErr: "it is not there any more"}
+		obs = tallyman.Observation{Gone: true, JournalErr: "it is not there any more"}
 	}
 	if a.Attempt.EndedAt == nil {
 		if obs.Running {
@@ -184,14 +163,14 @@ func (x *Executor) drive(ctx context.Context, a Active) error {
 				}
 			}
 			fault.Point(fault.ExecutorSettled)
-			return x.service.End(ctx, ref, s)
+			return x.end(ctx, ref, s)
 		}
 		return nil
 	}
 	return x.release(ctx, a, obs)
 }
 
-func (x *Executor) factsOf(a Active, obs Observation) Facts {
+func (x *Executor) factsOf(a tallyman.Active, obs tallyman.Observation) Facts {
 	f := Facts{
 		Final: a.Attempt.Final, FinalCursor: a.Attempt.FinalCursor,
 		Gone: obs.Gone, Last: obs.Last, JournalErr: obs.JournalErr, Process: obs.Process,
@@ -210,11 +189,16 @@ func (x *Executor) factsOf(a Active, obs Observation) Facts {
 	return f
 }
 
+func (x *Executor) end(ctx context.Context, ref tallyman.AttemptRef, s tallyman.Settlement) error {
+	_, err := x.service.End(ctx, ref, s)
+	return err
+}
+
 // start starts an attempt that the backend does not know.
-func (x *Executor) start(ctx context.Context, a Active) error {
+func (x *Executor) start(ctx context.Context, a tallyman.Active) error {
 	ref := a.Attempt.Ref()
 	if a.Run.StopRequestedAt != nil {
-		return x.service.End(ctx, ref, Settlement{Reason: a.Run.StopReason, Message: a.Run.Message})
+		return x.end(ctx, ref, tallyman.Settlement{Reason: a.Run.StopReason, Message: a.Run.Message})
 	}
 	key, err := x.service.NewKey(ctx, ref)
 	if err != nil {
@@ -228,13 +212,13 @@ func (x *Executor) start(ctx context.Context, a Active) error {
 	var e *tallyman.Error
 	if errors.As(err, &e) && e.Reason.Valid() {
 		s, _ := Settle(Facts{StartErr: err.Error(), StartReason: e.Reason})
-		return x.service.End(ctx, ref, s)
+		return x.end(ctx, ref, s)
 	}
 	return err
 }
 
 // attend looks after an attempt whose runner lives.
-func (x *Executor) attend(ctx context.Context, a Active) error {
+func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 	ref := a.Attempt.Ref()
 	m := x.memory(ref)
 	if !m.known && x.serving {
@@ -288,7 +272,7 @@ func (x *Executor) late(a tallyman.Attempt) string {
 }
 
 // release frees the slot of an ended attempt once its processes are gone.
-func (x *Executor) release(ctx context.Context, a Active, obs Observation) error {
+func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.Observation) error {
 	ref := a.Attempt.Ref()
 	if obs.Running {
 		// It has said its last word and drains; one that was ended otherwise
@@ -319,7 +303,7 @@ const deliverBatch = 1 << 20
 
 // deliver brings to History what the journal of a gone runner holds and the
 // runner could not deliver.
-func (x *Executor) deliver(ctx context.Context, a Active, obs Observation) error {
+func (x *Executor) deliver(ctx context.Context, a tallyman.Active, obs tallyman.Observation) error {
 	if obs.Last == 0 || a.Attempt.Journal != obs.Journal {
 		return nil // nothing, or not what this attempt is bound to
 	}

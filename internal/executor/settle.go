@@ -27,22 +27,10 @@ type Facts struct {
 	Late        string     // it was not started in time, and how long that is; "" otherwise
 }
 
-// Settlement is the verdict about the end of an attempt.
-type Settlement struct {
-	Reason      tallyman.Reason
-	Message     string
-	Outcome     tallyman.Outcome
-	FinalCursor uint64
-	StartedAt   *time.Time // nil: the agent never started
-	// FinalAt is when the runner said its last word, zero when it said none or
-	// control has heard it: then it has held it against a stop already.
-	FinalAt time.Time
-}
-
 // Settle decides how an attempt ended; ok is false while it has not. The
 // order is: our intent, if it came before the end; the runner's final event;
 // what the backend knows; RunnerLost. Unknown is never success.
-func Settle(f Facts) (s Settlement, ok bool) {
+func Settle(f Facts) (s tallyman.Settlement, ok bool) {
 	s.FinalCursor, s.FinalAt, s.StartedAt = f.FinalCursor, f.FinalAt, f.StartedAt
 	if f.Final != nil {
 		s.Outcome = *f.Final

@@ -202,34 +202,19 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// State is what is seen of an attempt.
-type State struct {
-	Running bool // its runner lives
-	Gone    bool // nothing of it is left
-	Process string
-
-	Final       *tallyman.Outcome
-	FinalCursor uint64
-	FinalAt     time.Time
-	Journal     string
-	Last        uint64
-	JournalErr  string
-	StartedAt   *time.Time // the agent had started, or may have
-}
-
 // Observe looks at an attempt: its runner lives, or nothing of it is left
 // (it kills what is), or it was never started.
-func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (State, error) {
+func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (tallyman.Observation, error) {
 	dir := b.Dir(ref)
 	if _, err := os.Stat(filepath.Join(dir, "lock")); errors.Is(err, fs.ErrNotExist) {
-		return State{}, nil
+		return tallyman.Observation{}, nil
 	}
 	lock, err := lockFile(filepath.Join(dir, "lock"))
 	if errors.Is(err, errHeld) {
-		return State{Running: true}, nil
+		return tallyman.Observation{Running: true}, nil
 	}
 	if err != nil {
-		return State{}, err
+		return tallyman.Observation{}, err
 	}
 	defer lock.Close()
 	b.reap()
@@ -238,29 +223,29 @@ func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (State, 
 	_, ending := b.children[ref]
 	b.mu.Unlock()
 	if ending {
-		return State{Running: true}, nil // it has let go of the lock and cannot be waited for yet
+		return tallyman.Observation{Running: true}, nil // it has let go of the lock and cannot be waited for yet
 	}
 	h, last, rec, err := journal.Last(filepath.Join(dir, "journal"))
 	var damaged *journal.CorruptError
 	switch {
 	case tallyman.CodeOf(err) == tallyman.NotFound && !ours:
-		return State{}, nil
+		return tallyman.Observation{}, nil
 	case tallyman.CodeOf(err) == tallyman.NotFound:
 		how += ": " + b.logTail(dir)
 	case errors.As(err, &damaged), err == nil:
 	default:
-		return State{}, fmt.Errorf("look at the journal of attempt %s: %w", ref, err)
+		return tallyman.Observation{}, fmt.Errorf("look at the journal of attempt %s: %w", ref, err)
 	}
 	killing, cancel := context.WithTimeout(ctx, killPatience)
 	defer cancel()
 	killed, killErr := runner.KillAll(killing, ref.String(), 0)
 	if killErr != nil {
-		return State{Running: true}, killErr
+		return tallyman.Observation{Running: true}, killErr
 	}
 	if killed > 0 {
 		b.o.Log.WarnContext(ctx, "killed what a dead runner left", "attempt", ref.String(), "processes", killed)
 	}
-	s := State{Gone: true, Process: how, Journal: h.Journal, Last: last}
+	s := tallyman.Observation{Gone: true, Process: how, Journal: h.Journal, Last: last}
 	if damaged != nil {
 		s.JournalErr = damaged.Error()
 	} else if s.Final, s.FinalAt = finalOf(rec); s.Final != nil {

@@ -140,7 +140,7 @@ func (b backend) start() {
 	}
 }
 
-func (b backend) observe() local.State {
+func (b backend) observe() tallyman.Observation {
 	b.t.Helper()
 	s, err := b.Observe(b.t.Context(), ref)
 	if err != nil {
@@ -163,7 +163,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
-func (b backend) gone() (s local.State) {
+func (b backend) gone() (s tallyman.Observation) {
 	b.t.Helper()
 	eventually(b.t, "the attempt is gone", func() bool { s = b.observe(); return s.Gone })
 	return s
@@ -179,7 +179,7 @@ func (b backend) named() {
 
 func TestAnAttemptFromStartToRemove(t *testing.T) {
 	b := newBackend(t, t.TempDir(), "works")
-	if s := b.observe(); s != (local.State{}) {
+	if s := b.observe(); s != (tallyman.Observation{}) {
 		t.Errorf("before the start: %+v", s)
 	}
 	if err := b.Remove(t.Context(), ref); err != nil {
@@ -272,7 +272,7 @@ func TestARunnerThatDiedBeforeItsJournalMayBeStartedAgain(t *testing.T) {
 			// A server that comes later knows nothing of it: nothing was done,
 			// so it is started once more.
 			later := newBackend(t, dir, "works")
-			if s := later.observe(); s != (local.State{}) {
+			if s := later.observe(); s != (tallyman.Observation{}) {
 				t.Errorf("a later server sees %+v", s)
 			}
 			later.start()
@@ -424,7 +424,7 @@ func TestARunnerThatCannotBeStartedIsABackendError(t *testing.T) {
 	if !errors.As(err, &e) || e.Reason != tallyman.BackendError || !strings.Contains(e.Message, "/nowhere/runner") {
 		t.Errorf("got %v", err)
 	}
-	if s, err := b.Observe(t.Context(), ref); err != nil || s != (local.State{}) {
+	if s, err := b.Observe(t.Context(), ref); err != nil || s != (tallyman.Observation{}) {
 		t.Errorf("it is seen as %+v, %v", s, err)
 	}
 }

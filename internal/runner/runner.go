@@ -218,7 +218,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	}
 	since := time.Now().Truncate(time.Second) // some file systems keep whole seconds
 	fault.Point(fault.RunnerAgentStarting)
-	a, err := startAgent(l.inv, r.spec.WorkDir, l.env, r.boot.Attempt, prompt, r.rec)
+	a, err := startAgent(l.inv, r.spec.WorkDir, l.env, r.boot.Attempt, prompt)
 	if err != nil {
 		return harness.StartError(err, l.inv.Argv)
 	}

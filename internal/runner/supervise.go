@@ -32,7 +32,7 @@ type agent struct {
 
 // startAgent starts the harness, its prompt being written and its streams
 // being recorded.
-func startAgent(inv harness.Invocation, dir string, env []string, attempt string, prompt io.Reader, rec *recorder) (*agent, error) {
+func startAgent(inv harness.Invocation, dir string, env []string, attempt string, prompt io.Reader) (*agent, error) {
 	a := &agent{attempt: attempt, exited: make(chan struct{}), eof: make(chan struct{})}
 	a.cmd = exec.Command(inv.Argv[0], inv.Argv[1:]...)
 	a.cmd.Dir, a.cmd.Env = dir, env

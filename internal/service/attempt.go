@@ -145,7 +145,7 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 	switch v {
 	case tallyman.HelloWelcome:
 	case tallyman.HelloMismatch, tallyman.HelloRegressed:
-		_, err := s.End(ctx, ref, Settlement{Reason: tallyman.JournalMismatch,
+		_, err := s.End(ctx, ref, tallyman.Settlement{Reason: tallyman.JournalMismatch,
 			Message: "the runner came with another journal, or with less of it, than was seen before"})
 		return w, v, err
 	default:
@@ -160,7 +160,7 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 	case attempt.StartedAt != nil:
 		return w, v, nil // it has its spec: what it was made of may be gone by now
 	case errors.As(err, &e) && e.Reason.Valid():
-		_, err = s.End(ctx, ref, Settlement{Reason: e.Reason, Message: e.Message})
+		_, err = s.End(ctx, ref, tallyman.Settlement{Reason: e.Reason, Message: e.Message})
 		return w, tallyman.HelloFinal, err
 	default:
 		return w, v, err

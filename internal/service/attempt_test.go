@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/service"
 )
 
 func TestRetriesFollowThePolicy(t *testing.T) {
@@ -110,7 +109,7 @@ func TestUsageIsSummedOverAttempts(t *testing.T) {
 	if got := h.run(one.ref.RunID).Usage; got.OutputTokens != 157 || got.Turns != 2 {
 		t.Errorf("in the second attempt: %+v", got)
 	}
-	run := two.ends(tallyman.Completed, func(s *service.Settlement) { s.Outcome.Usage = tallyman.Usage{OutputTokens: 9, Turns: 1} })
+	run := two.ends(tallyman.Completed, func(s *tallyman.Settlement) { s.Outcome.Usage = tallyman.Usage{OutputTokens: 9, Turns: 1} })
 	if run.Usage.OutputTokens != 159 {
 		t.Errorf("at the end: %+v", run.Usage)
 	}
@@ -173,7 +172,7 @@ func TestALargeResultIsABlobAndWholeOnRead(t *testing.T) {
 	for name, size := range map[string]int{"none": 0, "as much as a row holds": tallyman.MaxInline, "one byte more": tallyman.MaxInline + 1, "large": 3 << 20} {
 		result := strings.Repeat("aü", size/3+1)[:size]
 		r := h.start(h.submit(command()).ID)
-		r.ends(tallyman.Completed, func(s *service.Settlement) { s.Outcome.Result = result })
+		r.ends(tallyman.Completed, func(s *tallyman.Settlement) { s.Outcome.Result = result })
 		row := h.run(r.ref.RunID)
 		if (row.ResultBlob != "") != (size > tallyman.MaxInline) || len(row.Result) > tallyman.MaxInline || !strings.HasPrefix(result, row.Result) {
 			t.Errorf("%s: %d bytes are in the row, blob %q", name, len(row.Result), row.ResultBlob)
@@ -190,7 +189,7 @@ func TestAnEndIsDecidedOnce(t *testing.T) {
 	r.began()
 	first := r.ends(tallyman.AgentError)
 	h.later(time.Hour)
-	second, err := h.End(t.Context(), r.ref, service.Settlement{Reason: tallyman.Completed})
+	second, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +239,7 @@ func TestCapsAreNeverOvershot(t *testing.T) {
 		t.Fatal(len(active), err)
 	}
 	taken := len(active)
-	if _, err := h.End(t.Context(), active[0].Attempt.Ref(), service.Settlement{Reason: tallyman.Completed}); err != nil {
+	if _, err := h.End(t.Context(), active[0].Attempt.Ref(), tallyman.Settlement{Reason: tallyman.Completed}); err != nil {
 		t.Fatal(err)
 	}
 	next := h.submit(command())

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/service"
 )
 
 func TestStopping(t *testing.T) {
@@ -137,7 +136,7 @@ func TestDeleting(t *testing.T) {
 	r := h.start(run.ID)
 	code(t, h.Delete(t.Context(), run.ID, drop), tallyman.Conflict)
 	r.writes(3)
-	if _, err := h.End(t.Context(), r.ref, service.Settlement{Reason: tallyman.Completed}); err != nil {
+	if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed}); err != nil {
 		t.Fatal(err)
 	}
 	// It has ended, but its processes are not known to be gone.

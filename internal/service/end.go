@@ -11,22 +11,9 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
-// Settlement is what was decided about the end of an attempt.
-type Settlement struct {
-	Reason  tallyman.Reason
-	Message string
-	Outcome tallyman.Outcome
-	// FinalCursor is the last of the journal, 0 when there is none.
-	FinalCursor uint64
-	StartedAt   *time.Time // nil: the agent never started
-	// FinalAt is when the runner said its last word, zero when it said none or
-	// was heard by Report.
-	FinalAt time.Time
-}
-
 // End ends an attempt, and with it the run unless the agent's retry policy
 // gives it another. It changes nothing when the attempt has ended.
-func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement) (tallyman.Run, error) {
+func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.Settlement) (tallyman.Run, error) {
 	f, _, err := s.frozen(ctx, ref.RunID)
 	if err != nil {
 		return tallyman.Run{}, err
@@ -66,7 +53,7 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement
 				return err
 			}
 		}
-		e := e.against(run, a)
+		e := against(e, run, a)
 		a = endAttempt(a, e, now)
 		if err := tx.PutAttempt(a); err != nil {
 			return err
@@ -104,7 +91,7 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e Settlement
 // against holds a verdict, which was made of what was known a moment ago,
 // against what is true now: a final event that control has heard meanwhile, a
 // stop that was asked before the work ended.
-func (e Settlement) against(run tallyman.Run, a tallyman.Attempt) Settlement {
+func against(e tallyman.Settlement, run tallyman.Run, a tallyman.Attempt) tallyman.Settlement {
 	switch {
 	case a.Final != nil && a.Final.Reason.Valid():
 		e.Reason, e.Message = a.Final.Reason, a.Final.Message
@@ -124,7 +111,7 @@ func stopFirst(run tallyman.Run, reason tallyman.Reason, at time.Time) bool {
 	return at.IsZero() || run.StopRequestedAt.Before(at)
 }
 
-func endAttempt(a tallyman.Attempt, e Settlement, now time.Time) tallyman.Attempt {
+func endAttempt(a tallyman.Attempt, e tallyman.Settlement, now time.Time) tallyman.Attempt {
 	a.Reason, a.Message, a.EndedAt = e.Reason, e.Message, &now
 	a.ExitCode, a.Signal, a.OOMKills = e.Outcome.ExitCode, e.Outcome.Signal, e.Outcome.OOMKills
 	a.StderrTail, a.OutputTail = e.Outcome.StderrTail, e.Outcome.OutputTail
@@ -135,7 +122,7 @@ func endAttempt(a tallyman.Attempt, e Settlement, now time.Time) tallyman.Attemp
 	return a
 }
 
-func endEntry(run tallyman.Run, ref tallyman.AttemptRef, e Settlement, now time.Time) tallyman.TimelineEntry {
+func endEntry(run tallyman.Run, ref tallyman.AttemptRef, e tallyman.Settlement, now time.Time) tallyman.TimelineEntry {
 	entry := tallyman.TimelineEntry{At: now, Attempt: ref.Number, Kind: "ended", Message: string(e.Reason)}
 	if e.Message != "" {
 		entry.Message += ": " + e.Message

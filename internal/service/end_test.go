@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/service"
 )
 
 // A stop counts from when it was acknowledged, whether or not the runner ever
@@ -37,7 +36,7 @@ func TestAStopIsHeldAgainstTheEndOfTheWork(t *testing.T) {
 			s.running()
 			s.must(s.stop())
 			out := tallyman.Outcome{Reason: c.reason, Started: true}
-			e := service.Settlement{Reason: c.reason, Outcome: out, FinalCursor: 9}
+			e := tallyman.Settlement{Reason: c.reason, Outcome: out, FinalCursor: 9}
 			switch at := time.Now().Add(c.end); {
 			case c.reason == "":
 				e.Reason = tallyman.RunnerLost
@@ -63,7 +62,7 @@ func TestAStartThatNobodyReportedCounts(t *testing.T) {
 	s := h.newScene()
 	s.greeted()
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	lost := service.Settlement{Reason: tallyman.RunnerLost, StartedAt: &at}
+	lost := tallyman.Settlement{Reason: tallyman.RunnerLost, StartedAt: &at}
 	s.must(s.end(lost))
 	if run, a := s.now(), s.attempt(); run.State != tallyman.Queued || run.StartedAt == nil || !run.StartedAt.Equal(at) || a.StartedAt == nil || !a.StartedAt.Equal(at) {
 		t.Errorf("after the first: %s, started %v and %v", run.State, run.StartedAt, a.StartedAt)

@@ -178,7 +178,7 @@ func TestWhatIsMissingAtTheEndIsSaid(t *testing.T) {
 				h := newHall(t)
 				r := h.start(h.submit(command()).ID)
 				r.writes(2)
-				if _, err := h.End(t.Context(), r.ref, service.Settlement{Reason: tallyman.Completed, FinalCursor: c.final}); err != nil {
+				if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed, FinalCursor: c.final}); err != nil {
 					t.Fatal(err)
 				}
 				if c.gone {
@@ -216,7 +216,7 @@ func TestWhatComesLateIsStillGiven(t *testing.T) {
 		h := newHall(t)
 		r := h.start(h.submit(command()).ID)
 		r.writes(2)
-		if _, err := h.End(t.Context(), r.ref, service.Settlement{Reason: tallyman.Completed, FinalCursor: 4}); err != nil {
+		if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed, FinalCursor: 4}); err != nil {
 			t.Fatal(err)
 		}
 		go func() {

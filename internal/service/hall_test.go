@@ -262,9 +262,9 @@ func (r *runner) writes(n int) {
 }
 
 // ends ends the attempt, as the executor does, with its processes gone.
-func (r *runner) ends(reason tallyman.Reason, change ...func(*service.Settlement)) tallyman.Run {
+func (r *runner) ends(reason tallyman.Reason, change ...func(*tallyman.Settlement)) tallyman.Run {
 	r.t.Helper()
-	s := service.Settlement{Reason: reason, Message: "because", FinalCursor: r.cursor, Outcome: tallyman.Outcome{Reason: reason, Usage: r.attempt(r.ref).Usage}}
+	s := tallyman.Settlement{Reason: reason, Message: "because", FinalCursor: r.cursor, Outcome: tallyman.Outcome{Reason: reason, Usage: r.attempt(r.ref).Usage}}
 	for _, c := range change {
 		c(&s)
 	}

@@ -73,7 +73,7 @@ func (s *scene) clear() {
 		attempts, err := s.h.store.Attempts(s.ctx(), is.ID)
 		s.must(err)
 		for _, a := range attempts {
-			_, err := s.service.End(s.ctx(), a.Ref(), service.Settlement{Reason: tallyman.RunnerLost})
+			_, err := s.service.End(s.ctx(), a.Ref(), tallyman.Settlement{Reason: tallyman.RunnerLost})
 			s.must(err)
 			s.must(s.service.Gone(s.ctx(), a.Ref()))
 		}
@@ -172,23 +172,23 @@ func (s *scene) reportEnd() error {
 	return s.report(tallyman.Fact{Cursor: 9, Kind: tallyman.FactFinal, At: time.Now(), Outcome: &out})
 }
 
-func (s *scene) end(e service.Settlement) error {
+func (s *scene) end(e tallyman.Settlement) error {
 	_, err := s.service.End(s.ctx(), s.ref(), e)
 	return err
 }
 
 func (s *scene) endWell() error {
-	return s.end(service.Settlement{Reason: tallyman.Completed, Outcome: s.outcome(), FinalCursor: 9})
+	return s.end(tallyman.Settlement{Reason: tallyman.Completed, Outcome: s.outcome(), FinalCursor: 9})
 }
 
 func (s *scene) endLong() error {
 	out := s.outcome()
 	out.Result = strings.Repeat("r", tallyman.MaxInline+1)
-	return s.end(service.Settlement{Reason: tallyman.Completed, Outcome: out, FinalCursor: 9})
+	return s.end(tallyman.Settlement{Reason: tallyman.Completed, Outcome: out, FinalCursor: 9})
 }
 
 func (s *scene) endLost() error {
-	return s.end(service.Settlement{Reason: tallyman.RunnerLost, Message: "the runner is gone", FinalCursor: 5})
+	return s.end(tallyman.Settlement{Reason: tallyman.RunnerLost, Message: "the runner is gone", FinalCursor: 5})
 }
 
 func (s *scene) gone() error { return s.service.Gone(s.ctx(), s.ref()) }

@@ -204,7 +204,7 @@ func TestAKeyBringsOneRun(t *testing.T) {
 		t.Errorf("without its agent: %s, %v", again.ID, err)
 	}
 	r := h.start(run.ID)
-	r.ends(tallyman.Completed, func(s *service.Settlement) { s.Outcome.Result = strings.Repeat("r", 100_000) })
+	r.ends(tallyman.Completed, func(s *tallyman.Settlement) { s.Outcome.Result = strings.Repeat("r", 100_000) })
 	if err := h.Delete(t.Context(), run.ID, dropNothing); err != nil {
 		t.Fatal(err)
 	}

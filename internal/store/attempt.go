@@ -7,12 +7,6 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-// Active is an attempt whose processes are not known to be gone, and its run.
-type Active struct {
-	Run     tallyman.Run
-	Attempt tallyman.Attempt
-}
-
 // Attempts returns the run's attempts in order; none for a run that is not.
 func (s *Store) Attempts(ctx context.Context, runID string) (items []tallyman.Attempt, err error) {
 	err = s.read(ctx, "Attempts", func(c conn) error {
@@ -33,7 +27,7 @@ func (s *Store) Attempt(ctx context.Context, ref tallyman.AttemptRef) (a tallyma
 
 // ActiveAttempts returns every attempt that takes a slot, the oldest run
 // first.
-func (s *Store) ActiveAttempts(ctx context.Context) (items []Active, err error) {
+func (s *Store) ActiveAttempts(ctx context.Context) (items []tallyman.Active, err error) {
 	err = s.read(ctx, "ActiveAttempts", func(c conn) error {
 		items, err = all(ctx, c, scanActive, `SELECT `+activeColumns+` FROM attempts a CROSS JOIN runs r
 			WHERE NOT a.gone AND r.id = a.run_id ORDER BY a.run_id, a.number`)
@@ -47,8 +41,8 @@ func (s *Store) ActiveAttempts(ctx context.Context) (items []Active, err error) 
 
 var activeColumns = of("r", runColumns) + ", " + of("a", attemptColumns)
 
-func scanActive(from row) (Active, error) {
-	var a Active
+func scanActive(from row) (tallyman.Active, error) {
+	var a tallyman.Active
 	var w waiting
 	fields := append(bornFields(&a.Run), changingFields(&a.Run, &w)...)
 	err := from.Scan(append(fields, attemptFields(&a.Attempt)...)...)

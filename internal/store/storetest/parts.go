@@ -72,7 +72,7 @@ func activeAttempts(t *testing.T, s *store.Store) {
 		}
 		return nil
 	})
-	check := func(want ...store.Active) {
+	check := func(want ...tallyman.Active) {
 		t.Helper()
 		got, err := s.ActiveAttempts(t.Context())
 		if err != nil {
@@ -81,8 +81,8 @@ func activeAttempts(t *testing.T, s *store.Store) {
 		same(t, got, want)
 	}
 	r3 := get(t, s, id(3))
-	check(store.Active{Run: newRun(1), Attempt: newAttempt(id(1), 1, ended)},
-		store.Active{Run: newRun(2), Attempt: newAttempt(id(2), 2)}, store.Active{Run: r3, Attempt: newAttempt(id(3), 1)})
+	check(tallyman.Active{Run: newRun(1), Attempt: newAttempt(id(1), 1, ended)},
+		tallyman.Active{Run: newRun(2), Attempt: newAttempt(id(2), 2)}, tallyman.Active{Run: r3, Attempt: newAttempt(id(3), 1)})
 	want := store.Load{Total: 3, ByAgent: map[string]int{store.AgentKey("default", "demo"): 2, store.AgentKey("other", "b"): 1}}
 	load, err := s.Load(t.Context())
 	if err != nil {
@@ -98,7 +98,7 @@ func activeAttempts(t *testing.T, s *store.Store) {
 		same(t, load, store.Load{Total: 2, ByAgent: map[string]int{"default/demo": 1, "other/b": 1}})
 		return err
 	})
-	check(store.Active{Run: newRun(2), Attempt: newAttempt(id(2), 2)}, store.Active{Run: r3, Attempt: newAttempt(id(3), 1)})
+	check(tallyman.Active{Run: newRun(2), Attempt: newAttempt(id(2), 2)}, tallyman.Active{Run: r3, Attempt: newAttempt(id(3), 1)})
 }
 
 func timeline(t *testing.T, s *store.Store) {
