@@ -1,23 +1,32 @@
 package gateway
 
 import (
+	"io/fs"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
 )
 
-// upload is what the query of an artifact call says.
+// maxName is how long the name of an artifact may be, in bytes: what a path
+// may have on Linux.
+const maxName = 4096
+
+// upload is what an artifact call says.
 type upload struct {
-	digest       string
+	name, digest string
 	size, offset int64
 }
 
 func (g *Gateway) upload(c call) (upload, error) {
 	q := c.r.URL.Query()
-	u := upload{digest: q.Get("digest")}
+	u := upload{name: c.r.PathValue("name"), digest: q.Get("digest")}
 	var err error
+	if !fs.ValidPath(u.name) || u.name == "." || len(u.name) > maxName || strings.ContainsRune(u.name, 0) {
+		return u, tallyman.Errorf(tallyman.Invalid, "%.100q is not the path of a file within a workspace, as UTF-8", u.name)
+	}
 	if u.size, err = strconv.ParseInt(q.Get("size"), 10, 64); err != nil || u.size < 0 {
 		return u, tallyman.Errorf(tallyman.Invalid, "size %q is not a number of bytes", q.Get("size"))
 	}
@@ -59,13 +68,15 @@ func (g *Gateway) artifact(c call) error {
 	if err != nil {
 		return err
 	}
-	_, done, err := g.blobs.Offset(c.r.Context(), u.digest)
+	have, done, err := g.blobs.Offset(c.r.Context(), u.digest)
 	if err != nil {
 		return err
 	}
+	if done && have != u.size {
+		return tallyman.Errorf(tallyman.Invalid, "the file with this digest has %d bytes, not %d", have, u.size)
+	}
 	if !done {
-		body := http.MaxBytesReader(c.w, c.r.Body, u.size-u.offset)
-		var have int64
+		body := http.MaxBytesReader(c.w, c.r.Body, u.size-u.offset+1) // one too many is noticed
 		if have, done, err = g.blobs.Resume(c.r.Context(), u.digest, u.size, u.offset, body); err != nil {
 			return err
 		}
@@ -75,7 +86,7 @@ func (g *Gateway) artifact(c call) error {
 		}
 	}
 	err = g.control.Artifact(c.r.Context(), tallyman.Artifact{
-		RunID: c.ref.RunID, Attempt: c.ref.Number, Name: c.r.PathValue("name"),
+		RunID: c.ref.RunID, Attempt: c.ref.Number, Name: u.name,
 		Size: u.size, Digest: u.digest, At: time.Now().UTC(),
 	})
 	if err != nil {

@@ -183,6 +183,9 @@ func (g *Gateway) hello(c call) error {
 	if err := decode(c, maxHello, &h); err != nil {
 		return err
 	}
+	if err := checkCursor(h.LastCursor); err != nil {
+		return err
+	}
 	w, verdict, err := g.control.Greet(c.r.Context(), c.ref, c.key, h)
 	if err != nil {
 		return err
@@ -217,6 +220,14 @@ func (g *Gateway) check(c call) (journal string, err error) {
 	return a.Journal, err
 }
 
+// checkCursor refuses what no journal reaches and no database holds.
+func checkCursor(cursor uint64) error {
+	if cursor > 1<<62 {
+		return tallyman.Errorf(tallyman.Invalid, "%d is not the cursor of an event", cursor)
+	}
+	return nil
+}
+
 func epochOf(r *http.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.URL.Query().Get("epoch"), 10, 64)
 	if err != nil || n < 1 {
@@ -236,6 +247,11 @@ func (g *Gateway) facts(c call) error {
 	var report tallyman.ControlReport
 	if err := decode(c, maxControl, &report); err != nil {
 		return err
+	}
+	for _, f := range report.Facts {
+		if err := checkCursor(f.Cursor); err != nil {
+			return err
+		}
 	}
 	answer, err := g.control.Report(c.r.Context(), c.ref, epoch, report)
 	if err != nil {

@@ -90,11 +90,15 @@ func supersededWord(epoch int64) string {
 	return fmt.Sprintf("event: superseded\ndata: epoch %d\n\n", epoch)
 }
 
-// open begins a connection; an older one is told that it is superseded.
+// open begins a connection; an older one is told that it is superseded. Of
+// two hellos at the same time the newer counts, whichever comes here first.
 func (c *connections) open(ref tallyman.AttemptRef, epoch int64, journal, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn := c.get(ref)
+	if epoch < conn.epoch {
+		return
+	}
 	if epoch != conn.epoch {
 		conn.hangUp(supersededWord(epoch))
 	}

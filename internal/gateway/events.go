@@ -64,7 +64,8 @@ func (g *Gateway) events(c call) error {
 }
 
 // split cuts a body into the events to store, and hands what is provisional
-// to whoever watches.
+// to whoever watches. What a line says is the runner's business; that it is a
+// line of NDJSON, and can be passed on as one of an event stream, is ours.
 func (g *Gateway) split(journal string, body []byte) ([][]byte, error) {
 	lines := make([][]byte, 0, bytes.Count(body, []byte{'\n'}))
 	for len(body) > 0 {
@@ -74,10 +75,10 @@ func (g *Gateway) split(journal string, body []byte) ([][]byte, error) {
 		}
 		body = rest
 		switch {
+		case !bytes.HasPrefix(line, []byte(`{"`)), line[len(line)-1] != '}', bytes.IndexByte(line, '\r') >= 0:
+			return nil, tallyman.Errorf(tallyman.Invalid, "event %d of the body is not a JSON object on one line", len(lines)+1)
 		case bytes.HasPrefix(line, []byte(tallyman.Provisional)):
-			g.history.Provisional(journal, bytes.Clone(line))
-		case len(line) < 2 || line[0] != '{' || line[len(line)-1] != '}':
-			return nil, tallyman.Errorf(tallyman.Invalid, "event %d of the body is not a JSON object", len(lines)+1)
+			g.history.Provisional(journal, line)
 		default:
 			lines = append(lines, line)
 		}
