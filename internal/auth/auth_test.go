@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,9 +22,9 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/auth"
 )
 
-const token = "a-token-of-this-test"
+const token = "0123456789abcdef"
 
-// open is an Auth with a token of its own.
+// open is an Auth with a known token.
 func open(t *testing.T) *auth.Auth {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
@@ -35,279 +38,371 @@ func open(t *testing.T) *auth.Auth {
 	return a
 }
 
-// request is one that came over a loopback address.
-func request(path string, change ...func(*http.Request)) *http.Request {
-	r := httptest.NewRequest(http.MethodGet, path, nil)
-	r.Host = "127.0.0.1:7333"
-	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7333}))
+// call sends a request that has come in on a loopback address.
+func call(a *auth.Auth, method, target string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("open or in")) })
+	mux.HandleFunc("/secret", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("secret")) })
+	r := arrived(httptest.NewRequest(method, target, nil), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7333})
 	for _, c := range change {
 		c(r)
 	}
+	w := httptest.NewRecorder()
+	a.Require(mux, "/healthz", "/assets/").ServeHTTP(w, r)
+	return w
+}
+
+func arrived(r *http.Request, on net.Addr) *http.Request {
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, on))
+	r.Host = "127.0.0.1:7333"
 	return r
 }
 
-func bearer(values ...string) func(*http.Request) {
-	return func(r *http.Request) { r.Header["Authorization"] = values }
+func with(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Add(name, value) }
 }
 
-func cookies(list []*http.Cookie) func(*http.Request) {
-	return func(r *http.Request) {
-		for _, c := range list {
-			r.AddCookie(c)
+func host(h string) func(*http.Request) { return func(r *http.Request) { r.Host = h } }
+
+func bearer(r *http.Request) { r.Header.Add("Authorization", "Bearer "+token) }
+
+// cookie logs a browser in, and returns what it sends from then on.
+func cookie(t *testing.T, a *auth.Auth) *http.Cookie {
+	t.Helper()
+	w := call(a, "GET", "/login?code="+a.LoginCode())
+	if all := w.Result().Cookies(); w.Code == http.StatusOK && len(all) == 1 {
+		return all[0]
+	}
+	t.Fatalf("login: %d with %v", w.Code, w.Header())
+	return nil
+}
+
+func sends(c *http.Cookie) func(*http.Request) { return func(r *http.Request) { r.AddCookie(c) } }
+
+func TestAForeignHostIsRefusedOnLoopback(t *testing.T) {
+	a := open(t)
+	for name, want := range map[string]int{
+		"localhost": 200, "localhost:7333": 200, "localhost:1": 200, "127.0.0.1": 200, "127.0.0.1:9": 200,
+		"127.8.9.10": 200, "[::1]": 200, "[::1]:7333": 200,
+		"evil.example": 421, "evil.example:7333": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+		"10.0.0.1": 421, "0.0.0.0:7333": 421, "[2001:db8::1]:7333": 421, "": 421, ":7333": 421,
+	} {
+		for _, path := range []string{"/secret", "/healthz", "/login?code=" + a.LoginCode()} {
+			if got := call(a, "GET", path, bearer, host(name)).Code; got != want {
+				t.Errorf("host %q asks for %s: %d, want %d", name, path, got, want)
+			}
 		}
 	}
 }
 
-// answer is what a guarded server answers; it says "in" where one may.
-func answer(a *auth.Auth, r *http.Request) *http.Response {
-	w := httptest.NewRecorder()
-	inner := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("in")) })
-	a.Require(inner, "/healthz", "/assets/").ServeHTTP(w, r)
-	return w.Result()
-}
-
-func body(t *testing.T, resp *http.Response) string {
-	t.Helper()
-	var b strings.Builder
-	if err := resp.Write(&b); err != nil {
-		t.Fatal(err)
+func TestOtherAddressesHaveNamesOfTheirOwn(t *testing.T) {
+	a := open(t)
+	outside := func(r *http.Request) {
+		*r = *arrived(r, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 443})
+		r.Host = "tallyman.example"
 	}
-	_, text, _ := strings.Cut(b.String(), "\r\n\r\n")
-	return text
+	if w := call(a, "GET", "/secret", outside, bearer); w.Code != http.StatusOK {
+		t.Errorf("with the token: %d", w.Code)
+	}
+	if w := call(a, "GET", "/secret", outside); w.Code != http.StatusUnauthorized {
+		t.Errorf("without the token: %d", w.Code)
+	}
 }
 
-func TestWhoMayCome(t *testing.T) {
+func TestTheToken(t *testing.T) {
 	a := open(t)
 	for name, c := range map[string]struct {
-		r    *http.Request
-		want int
+		headers []string
+		want    int
 	}{
-		"nobody":                    {request("/"), 401},
-		"the token":                 {request("/", bearer("Bearer "+token)), 200},
-		"a part of it":              {request("/", bearer("Bearer "+token[1:])), 401},
-		"more than it":              {request("/", bearer("Bearer "+token+"x")), 401},
-		"the token twice":           {request("/", bearer("Bearer "+token, "Bearer "+token)), 401},
-		"another scheme":            {request("/", bearer("Basic "+token)), 401},
-		"no scheme":                 {request("/", bearer(token)), 401},
-		"an empty token":            {request("/", bearer("Bearer ")), 401},
-		"the token as a parameter":  {request("/?token=" + token), 401},
-		"a cookie of its own":       {request("/", cookies([]*http.Cookie{{Name: "tallyman", Value: "x.99999999999.y"}})), 401},
-		"a cookie that is empty":    {request("/", cookies([]*http.Cookie{{Name: "tallyman", Value: ""}})), 401},
-		"the owner":                 {request("/", func(r *http.Request) { *r = *r.WithContext(auth.Owner(r.Context())) }), 200},
-		"anybody, to an open path":  {request("/healthz"), 200},
-		"anybody, to an open place": {request("/assets/app.css"), 200},
-		"beside an open path":       {request("/healthz/x"), 401},
-		"beside an open place":      {request("/assetsx"), 401},
-		"out of an open place":      {request("/assets"), 401},
+		"right":                  {[]string{"Bearer " + token}, 200},
+		"wrong":                  {[]string{"Bearer " + token + "x"}, 401},
+		"empty":                  {[]string{"Bearer "}, 401},
+		"another scheme":         {[]string{"Basic " + token}, 401},
+		"without its scheme":     {[]string{token}, 401},
+		"given twice":            {[]string{"Bearer " + token, "Bearer " + token}, 401},
+		"right, then wrong":      {[]string{"Bearer " + token, "Bearer x"}, 401},
+		"two tokens in one line": {[]string{"Bearer " + token + ", Bearer " + token}, 401},
+		"none":                   {nil, 401},
 	} {
-		if got := answer(a, c.r).StatusCode; got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-func TestWhoIsRefusedLearnsNothing(t *testing.T) {
-	a := open(t)
-	var first string
-	for _, r := range []*http.Request{
-		request("/api/v1/runs"), request("/api/v1/runs/no-such-run"), request("/nowhere"), request("/api/v1/runs", bearer("Bearer wrong")),
-		request("/api/v1/runs", bearer("a", "b")), request("/api/v1/runs", cookies([]*http.Cookie{{Name: "tallyman", Value: "x.y"}})),
-	} {
-		resp := answer(a, r)
-		text := body(t, resp)
-		if first == "" {
-			first = text
-		}
-		if resp.StatusCode != 401 || text != first || !strings.Contains(text, `"status":401`) || resp.Header.Get("WWW-Authenticate") != "Bearer" ||
-			resp.Header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: %d %v %s", r.URL, resp.StatusCode, resp.Header, text)
-		}
-	}
-	page := answer(a, request("/runs", func(r *http.Request) { r.Header.Set("Accept", "text/html,*/*") }))
-	if text := body(t, page); page.StatusCode != 401 || !strings.Contains(text, "tallyman config --login-link") {
-		t.Errorf("a browser gets %d %s", page.StatusCode, text)
-	}
-}
-
-func TestAForeignHostIsMisdirected(t *testing.T) {
-	a := open(t)
-	over := func(ip net.IP, host string) *http.Request {
-		return request("/", bearer("Bearer "+token), func(r *http.Request) {
-			r.Host = host
-			*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: ip, Port: 7333}))
+		t.Run(name, func(t *testing.T) {
+			w := call(a, "GET", "/secret", func(r *http.Request) { r.Header["Authorization"] = c.headers })
+			if w.Code != c.want || (w.Body.String() == "secret") != (c.want == 200) {
+				t.Errorf("%d %s, want %d", w.Code, w.Body, c.want)
+			}
 		})
 	}
-	four, six, wide := net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.IPv4(192, 0, 2, 1)
-	for _, c := range []struct {
-		ip   net.IP
-		host string
-		want int
-	}{
-		{four, "127.0.0.1:7333", 200}, {four, "127.0.0.1", 200}, {four, "localhost:7333", 200}, {four, "localhost", 200},
-		{six, "[::1]:7333", 200}, {six, "[::1]", 200}, {four, "127.1.2.3:80", 200},
-		{four, "evil.example", 421}, {four, "evil.example:7333", 421}, {four, "127.0.0.1.evil.example", 421}, {four, "localhost.evil.example", 421},
-		{four, "", 421}, {four, "192.0.2.1:7333", 421}, {six, "evil.example", 421},
-		{wide, "tallyman.example", 200}, {wide, "127.0.0.1", 200},
-	} {
-		if got := answer(a, over(c.ip, c.host)).StatusCode; got != c.want {
-			t.Errorf("%s called %q: %d, want %d", c.ip, c.host, got, c.want)
-		}
-	}
-	// Not even what is open, or the login: a page elsewhere could read it.
-	for _, path := range []string{"/healthz", "/assets/app.css", "/login?code=" + a.LoginCode()} {
-		if got := answer(a, request(path, func(r *http.Request) { r.Host = "evil.example" })).StatusCode; got != 421 {
-			t.Errorf("%s: %d", path, got)
-		}
-	}
-	// Over the socket there is no such thing.
-	if got := answer(a, request("/", func(r *http.Request) {
-		r.Host = "tallyman"
-		*r = *r.WithContext(auth.Owner(r.Context()))
-	})).StatusCode; got != 200 {
-		t.Errorf("the owner: %d", got)
+}
+
+func TestAWrongTokenIsNotForgivenForACookie(t *testing.T) {
+	a := open(t)
+	if w := call(a, "GET", "/secret", sends(cookie(t, a)), with("Authorization", "Bearer wrong")); w.Code != http.StatusUnauthorized {
+		t.Errorf("got %d", w.Code)
 	}
 }
 
-// login redeems a code and returns the cookies.
-func login(t *testing.T, a *auth.Auth, code string) []*http.Cookie {
-	t.Helper()
-	resp := answer(a, request("/login?code="+url.QueryEscape(code)))
-	if resp.StatusCode != 200 {
-		t.Fatalf("login: %d", resp.StatusCode)
+func TestTheOwnerNeedsNeitherTokenNorHost(t *testing.T) {
+	a := open(t)
+	owner := func(r *http.Request) { *r = *r.WithContext(auth.Owner(r.Context())); r.Host = "tallyman" }
+	if w := call(a, "POST", "/secret", owner); w.Body.String() != "secret" {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	return resp.Cookies()
+	if auth.IsOwner(t.Context()) {
+		t.Error("everybody is the owner")
+	}
+}
+
+func TestOpenPathsAndNoOthers(t *testing.T) {
+	a := open(t)
+	for path, want := range map[string]int{
+		"/healthz": 200, "/assets/app.css": 200, "/assets/": 200,
+		"/": 401, "/healthz/": 401, "/healthzz": 401, "/assets": 401, "/secret": 401, "/metrics": 401,
+	} {
+		if w := call(a, "GET", path); w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+	for _, path := range []string{"/assets/../secret", "/assets/..%2fsecret", "/assets/%2e%2e/secret", "/assets%2f../secret", "//assets/../secret"} {
+		for _, method := range []string{"GET", "POST", "CONNECT"} {
+			w := call(a, method, "/", func(r *http.Request) {
+				u, err := url.ParseRequestURI(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.URL = u
+			})
+			if w.Body.String() == "secret" {
+				t.Errorf("%s %s brings the secret", method, path)
+			}
+		}
+	}
+}
+
+func TestBrowsersAreAnsweredWithAPageOthersWithAProblem(t *testing.T) {
+	a := open(t)
+	page := call(a, "GET", "/secret", with("Accept", "text/html,application/xhtml+xml"))
+	if page.Code != 401 || !strings.HasPrefix(page.Header().Get("Content-Type"), "text/html") || !strings.Contains(page.Body.String(), "tallyman config --login-link") {
+		t.Errorf("a browser gets %d %v %s", page.Code, page.Header(), page.Body)
+	}
+	w := call(a, "GET", "/secret", with("Accept", "application/json"))
+	var p struct {
+		Status        int
+		Title, Detail string
+		Code          tallyman.Code
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	if w.Code != 401 || p.Status != 401 || p.Title == "" || p.Detail == "" || p.Code != tallyman.Unauthorized {
+		t.Errorf("a program gets %d %+v", w.Code, p)
+	}
+	if h := w.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("WWW-Authenticate") != "Bearer" {
+		t.Errorf("a program gets %v", h)
+	}
 }
 
 func TestALoginLinkWorksOnce(t *testing.T) {
 	a := open(t)
 	code := a.LoginCode()
-	for _, wrong := range []string{"", "x", code[1:], strings.ToLower(code)} {
-		if resp := answer(a, request("/login?code="+wrong)); resp.StatusCode != 401 || len(resp.Cookies()) > 0 {
-			t.Errorf("code %q: %d with %v", wrong, resp.StatusCode, resp.Cookies())
+	w := call(a, "GET", "/login?code="+code)
+	c := w.Result().Cookies()
+	if w.Code != 200 || len(c) != 1 || !c[0].HttpOnly || c[0].SameSite != http.SameSiteStrictMode || c[0].Path != "/" || c[0].Secure {
+		t.Fatalf("login: %d, %v", w.Code, c)
+	}
+	if w.Header().Get("Cache-Control") != "no-store" {
+		t.Error("a login may be cached")
+	}
+	if w := call(a, "GET", "/secret", sends(c[0])); w.Body.String() != "secret" {
+		t.Errorf("the cookie brings %d", w.Code)
+	}
+	for _, again := range []string{code, "", "x"} {
+		if w := call(a, "GET", "/login?code="+again); w.Code != 401 || len(w.Result().Cookies()) > 0 {
+			t.Errorf("code %q: %d", again, w.Code)
 		}
-	}
-	got := login(t, a, code)
-	if len(got) != 1 || !got[0].HttpOnly || got[0].SameSite != http.SameSiteStrictMode || got[0].Path != "/" || got[0].Secure {
-		t.Errorf("the cookies are %v", got)
-	}
-	if resp := answer(a, request("/", cookies(got))); resp.StatusCode != 200 {
-		t.Errorf("with the cookie: %d", resp.StatusCode)
-	}
-	if resp := answer(a, request("/login?code="+code)); resp.StatusCode != 401 || len(resp.Cookies()) > 0 {
-		t.Errorf("the same link again: %d with %v", resp.StatusCode, resp.Cookies())
-	}
-	forged := *got[0]
-	for name, value := range map[string]string{
-		"another end":    strings.Replace(forged.Value, ".", ".9", 1),
-		"no signature":   forged.Value[:strings.LastIndexByte(forged.Value, '.')+1],
-		"a cut one":      forged.Value[:len(forged.Value)-1],
-		"no parts":       strings.ReplaceAll(forged.Value, ".", ""),
-		"another's body": "x" + forged.Value,
-	} {
-		forged.Value = value
-		if resp := answer(a, request("/", cookies([]*http.Cookie{&forged}))); resp.StatusCode != 401 {
-			t.Errorf("%s: %d", name, resp.StatusCode)
-		}
-		forged = *got[0]
-	}
-	// Another server, with another token, does not know it.
-	other, err := auth.Open(filepath.Join(t.TempDir(), "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp := answer(other, request("/", cookies(got))); resp.StatusCode != 401 {
-		t.Errorf("another server: %d", resp.StatusCode)
 	}
 }
 
-func TestLinksAndCookiesExpire(t *testing.T) {
+func TestALoginLinkExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(t)
 		early, late := a.LoginCode(), a.LoginCode()
 		time.Sleep(15*time.Minute - time.Second)
-		got := login(t, a, early)
+		if w := call(a, "GET", "/login?code="+early); w.Code != 200 {
+			t.Errorf("a second before its end: %d", w.Code)
+		}
 		time.Sleep(time.Second)
-		if resp := answer(a, request("/login?code="+late)); resp.StatusCode != 401 {
-			t.Errorf("a link after a quarter of an hour: %d", resp.StatusCode)
-		}
-		time.Sleep(7*24*time.Hour - 2*time.Second)
-		if resp := answer(a, request("/", cookies(got))); resp.StatusCode != 200 {
-			t.Errorf("a cookie before a week: %d", resp.StatusCode)
-		}
-		time.Sleep(3 * time.Second)
-		if resp := answer(a, request("/", cookies(got))); resp.StatusCode != 401 {
-			t.Errorf("a cookie after a week: %d", resp.StatusCode)
+		a.LoginCode() // forgets the dead ones
+		if w := call(a, "GET", "/login?code="+late); w.Code != 401 {
+			t.Errorf("at its end: %d", w.Code)
 		}
 	})
 }
 
-func TestAFormIsTakenFromTheBrowserThatGotIt(t *testing.T) {
-	a := open(t)
-	mine, others := login(t, a, a.LoginCode()), login(t, a, a.LoginCode())
-	form := func(token string, list []*http.Cookie) *http.Request {
-		r := request("/runs", cookies(list))
-		r.Method = http.MethodPost
-		r.PostForm = url.Values{"csrf": {token}}
-		return r
-	}
-	good := a.CSRF(request("/", cookies(mine)))
-	if err := a.CheckCSRF(form(good, mine)); err != nil {
-		t.Errorf("its own: %v", err)
-	}
-	for name, r := range map[string]*http.Request{
-		"none": form("", mine), "another browser's": form(a.CSRF(request("/", cookies(others))), mine), "without a cookie": form(good, nil), "a made-up one": form("x"+good[1:], mine),
-	} {
-		if err := a.CheckCSRF(r); tallyman.CodeOf(err) != tallyman.Unauthorized {
-			t.Errorf("%s: %v", name, err)
+func TestACookieExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := open(t)
+		c := cookie(t, a)
+		time.Sleep(7 * 24 * time.Hour)
+		if w := call(a, "GET", "/secret", sends(c)); w.Code != 200 {
+			t.Errorf("on its last day: %d", w.Code)
 		}
+		time.Sleep(2 * time.Second)
+		if w := call(a, "GET", "/secret", sends(c)); w.Code != 401 {
+			t.Errorf("after its end: %d", w.Code)
+		}
+	})
+}
+
+func TestACookieCannotBeForged(t *testing.T) {
+	a := open(t)
+	c := cookie(t, a)
+	part := strings.Split(c.Value, ".")
+	if len(part) != 3 {
+		t.Fatalf("cookie %q", c.Value)
 	}
-	// A token in the address is no token of a form.
-	r := request("/runs?csrf="+url.QueryEscape(good), cookies(mine))
-	r.Method = http.MethodPost
-	if err := a.CheckCSRF(r); tallyman.CodeOf(err) != tallyman.Unauthorized {
-		t.Errorf("in the address: %v", err)
+	later := strconv.FormatInt(time.Now().Add(1000*time.Hour).Unix(), 10)
+	form := httptest.NewRequest("GET", "/", nil)
+	form.AddCookie(c)
+	for name, value := range map[string]string{
+		"another end":      part[0] + "." + later + "." + part[2],
+		"another session":  "X" + part[0] + "." + part[1] + "." + part[2],
+		"no signature":     part[0] + "." + part[1] + ".",
+		"only a session":   part[0],
+		"nothing":          "",
+		"dots":             "..",
+		"a form's word":    part[0] + "." + part[1] + "." + a.CSRF(form),
+		"another server's": cookie(t, other(t)).Value,
+	} {
+		if w := call(a, "GET", "/secret", sends(&http.Cookie{Name: c.Name, Value: value})); w.Code != 401 {
+			t.Errorf("%s: %d", name, w.Code)
+		}
 	}
 }
 
-func TestTheTokenFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "token")
-	if _, err := auth.ReadToken(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without one: %v", err)
+// other is the Auth of another data folder.
+func other(t *testing.T) *auth.Auth {
+	t.Helper()
+	a, err := auth.Open(filepath.Join(t.TempDir(), "token"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return a
+}
+
+func TestCookiesOutliveTheServer(t *testing.T) {
+	c := cookie(t, open(t))
+	if w := call(open(t), "GET", "/secret", sends(c)); w.Code != 200 {
+		t.Errorf("after a restart with the same token: %d", w.Code)
+	}
+}
+
+func TestAnotherOriginsPageChangesNothing(t *testing.T) {
+	a := open(t)
+	c := cookie(t, a)
+	for name, o := range map[string]struct {
+		method  string
+		headers map[string]string
+		want    int
+	}{
+		"our own page":                      {"POST", map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:7333"}, 200},
+		"an older browser, our page":        {"POST", map[string]string{"Origin": "http://127.0.0.1:7333"}, 200},
+		"a program":                         {"POST", nil, 200},
+		"another port of this machine":      {"POST", map[string]string{"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:8000"}, 401},
+		"an older browser, another port":    {"POST", map[string]string{"Origin": "http://127.0.0.1:8000"}, 401},
+		"another site":                      {"DELETE", map[string]string{"Sec-Fetch-Site": "cross-site"}, 401},
+		"another port, which only may look": {"GET", map[string]string{"Sec-Fetch-Site": "same-site"}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := call(a, o.method, "/secret", sends(c), func(r *http.Request) {
+				for k, v := range o.headers {
+					r.Header.Set(k, v)
+				}
+			})
+			if w.Code != o.want {
+				t.Errorf("%d, want %d", w.Code, o.want)
+			}
+		})
+	}
+}
+
+func TestFormsAreBoundToTheirBrowser(t *testing.T) {
+	a := open(t)
+	mine, theirs := cookie(t, a), cookie(t, a)
+	of := func(c *http.Cookie) string {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.AddCookie(c)
+		return a.CSRF(r)
+	}
+	for name, c := range map[string]struct {
+		word string
+		ok   bool
+	}{
+		"its own":             {of(mine), true},
+		"another browser's":   {of(theirs), false},
+		"of nobody logged in": {a.CSRF(httptest.NewRequest("GET", "/", nil)), false},
+		"none":                {"", false},
+	} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(url.Values{"csrf": {c.word}}.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(mine)
+		err := a.CheckCSRF(r)
+		if (err == nil) != c.ok || err != nil && tallyman.CodeOf(err) != tallyman.Unauthorized {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	r := httptest.NewRequest("POST", "/?csrf="+url.QueryEscape(of(mine)), nil)
+	r.AddCookie(mine)
+	if a.CheckCSRF(r) == nil {
+		t.Error("a word in the address is taken")
+	}
+}
+
+func TestAMissingTokenIsMade(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
 	if _, err := auth.Open(path); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("it is made with mode %v, %v", info.Mode(), err)
+		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	made, err := auth.ReadToken(path)
-	if err != nil || len(made) < 16 {
-		t.Errorf("made was %q, %v", made, err)
+	first, err := auth.ReadToken(path)
+	if err != nil || !regexp.MustCompile(`^[A-Z2-7]{26,}$`).MatchString(first) {
+		t.Errorf("token %q, %v", first, err)
 	}
-	a, err := auth.Open(path)
-	if err != nil {
+	if _, err := auth.Open(path); err != nil {
 		t.Fatal(err)
 	}
-	if got := answer(a, request("/", bearer("Bearer "+made))).StatusCode; got != 200 {
-		t.Errorf("opened again, its token is answered with %d", got)
+	if again, err := auth.ReadToken(path); again != first {
+		t.Errorf("the token has become another: %v", err)
 	}
-	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".token-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".token-*")); len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	for name, text := range map[string]string{"empty": "", "blank": " \n", "short": "hunter2\n"} {
+}
+
+func TestATokenThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"short": "fifteen letters", "blank": strings.Repeat(" ", 40) + "\n", "empty": ""} {
+		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := auth.Open(path)
-		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("a file that is %s: %v", name, err)
+		if err == nil || !strings.Contains(err.Error(), path) || text != "" && strings.Contains(err.Error(), "fifteen letters") {
+			t.Errorf("%s: %v", name, err)
 		}
-		if now, _ := os.ReadFile(path); string(now) != text {
-			t.Errorf("a file that is %s was written", name)
+		if b, _ := os.ReadFile(path); string(b) != text {
+			t.Errorf("%s: the file has become %q", name, b)
 		}
 	}
-	if _, err := auth.Open(filepath.Join(path, "x")); err == nil {
-		t.Error("a place that cannot be is taken")
+	if _, err := auth.Open(filepath.Join(dir, "no", "folder")); err == nil {
+		t.Error("a token in a folder that is not there")
+	}
+	if _, err := auth.Open(dir); err == nil {
+		t.Error("a folder is no token")
+	}
+	if _, err := auth.ReadToken(filepath.Join(dir, "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent: %v", err)
 	}
 }
