@@ -4,7 +4,9 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -76,22 +78,14 @@ func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
 	if snap.Total, snap.ByAgent, err = s.queue.Load(ctx); err != nil {
 		return tick, err
 	}
-	for _, r := range snap.Queue {
-		key := AgentKey(r)
-		if _, known := snap.Caps[key]; known {
-			continue
-		}
-		if snap.Caps[key], err = s.service.AgentCap(ctx, r); err != nil {
-			return tick, err
-		}
-	}
+	broken := s.readCaps(ctx, &snap)
 	plan := Make(snap)
 	for _, r := range plan.Admit {
 		if _, err := s.service.Admit(ctx, r, s.global, snap.Caps[AgentKey(r)], s.backend); err != nil {
-			if tallyman.CodeOf(err) == tallyman.Conflict {
+			if code := tallyman.CodeOf(err); code == tallyman.Conflict || code == tallyman.NotFound {
 				continue // it has moved: the next pass sees how
 			}
-			return tick, err
+			return tick, errors.Join(broken, err)
 		}
 	}
 	for _, r := range snap.Queue {
@@ -100,11 +94,33 @@ func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
 			continue
 		}
 		if err := s.service.Wait(ctx, r, w); err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
-			return tick, err
+			return tick, errors.Join(broken, err)
 		}
 	}
 	if plan.Next.IsZero() {
-		return tick, nil
+		return tick, broken
 	}
-	return time.Until(plan.Next), nil
+	return time.Until(plan.Next), broken
+}
+
+// readCaps fills in the caps of the agents in the queue. An agent whose cap
+// cannot be read does not keep the others from running: its runs are left out.
+func (s *Scheduler) readCaps(ctx context.Context, snap *Snapshot) error {
+	var errs []error
+	unknown := map[string]bool{}
+	for _, r := range snap.Queue {
+		key := AgentKey(r)
+		if _, known := snap.Caps[key]; known || unknown[key] {
+			continue
+		}
+		limit, err := s.service.AgentCap(ctx, r)
+		if err != nil {
+			errs = append(errs, err)
+			unknown[key] = true
+			continue
+		}
+		snap.Caps[key] = limit
+	}
+	snap.Queue = slices.DeleteFunc(snap.Queue, func(r tallyman.Run) bool { return unknown[AgentKey(r)] })
+	return errors.Join(errs...)
 }
