@@ -137,7 +137,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	h.agents = catalog.New(o.agents, catalog.Builtin(harness.DemoSteps()), s.log)
 	s.local = local.New(local.Options{
 		Dir: h.attempts, Socket: socketPath(s.cfg.Data), Runner: runnerCommand(),
-		Lookup: o.env.lookup, Home: o.env.home(), UID: os.Getuid(), Log: s.log,
+		Lookup: o.env.lookup, Home: o.env.home(), Peek: !o.admit, UID: os.Getuid(), Log: s.log,
 	})
 	h.local = s.local
 	h.service = service.New(service.Options{
@@ -157,8 +157,16 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	s.gateway = gateway.New(h.service, roomy{h.history, s.cfg.Data}, h.blobs, int64(o.cfg.MaxArtifact), s.log)
 	s.exec = executor.New(s.local, st, h.service, s.gateway, roomy{h.history, s.cfg.Data}, executor.Patience{
 		Stop: o.cfg.Grace.D() + 20*time.Second, Start: o.cfg.StartTimeout.D(), Lost: o.cfg.LostTimeout.D(),
+		Drain: o.cfg.DrainBudget.D(), Quiet: gateway.Lease,
 	}, s.log)
+	var one sync.Mutex // passes follow each other
+	h.settle = func(ctx context.Context) error {
+		one.Lock()
+		defer one.Unlock()
+		return s.exec.Settle(ctx)
+	}
 	if o.admit {
+		h.settle = func(context.Context) error { return nil } // the executor runs
 		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, local.Name, s.log)
 	}
 	mux := http.NewServeMux()
@@ -278,6 +286,7 @@ func (s *server) run(ctx context.Context) error {
 		err = nil
 	}
 	defer time.AfterFunc(answerGrace, cut).Stop()
+	hideSocket(socketPath(s.cfg.Data))
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer done()
 	if e := s.http.Shutdown(ending); e != nil {

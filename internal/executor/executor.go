@@ -62,6 +62,8 @@ type History interface {
 type Patience struct {
 	Stop  time.Duration // for a runner to end after a stop was asked
 	Start time.Duration // from admission to agent.started
+	Drain time.Duration // for a runner to deliver the rest after its last word
+	Quiet time.Duration // until a silent runner is worth a word in the timeline
 	Lost  time.Duration // for contact while the backend says running
 }
 
@@ -76,18 +78,27 @@ type Executor struct {
 	log      *slog.Logger
 	serving  bool // this process goes on to look after what it finds
 
-	// seen is what this process has done about attempts; only passes touch it.
+	// Only passes touch these: what this process has done about attempts, and
+	// what History lacks of attempts whose slots are free already.
 	seen map[tallyman.AttemptRef]*memory
+	owed map[tallyman.AttemptRef]tallyman.Attempt
 }
 
-// memory is what needs to be done once about an attempt, and was.
-type memory struct{ known, stopTold, lateTold, lostTold bool }
+// memory is what this process has seen of an attempt and done about it. Its
+// patience counts from what it has seen itself: nobody's fault is a time in
+// which no server was up.
+type memory struct {
+	since              time.Time // first seen
+	stopTold           time.Time // zero: not yet
+	known              bool
+	lateTold, lostTold bool
+}
 
 // New makes an executor.
 func New(b Backend, st Store, sv Service, ch Channel, h History, p Patience, log *slog.Logger) *Executor {
 	return &Executor{
 		backend: b, store: st, service: sv, channel: ch, history: h, patience: p, log: log,
-		seen: map[tallyman.AttemptRef]*memory{},
+		seen: map[tallyman.AttemptRef]*memory{}, owed: map[tallyman.AttemptRef]tallyman.Attempt{},
 	}
 }
 
@@ -112,8 +123,11 @@ func (x *Executor) Run(ctx context.Context) error {
 	}
 }
 
-// Settle makes one pass, for who wants to see the truth once.
-func (x *Executor) Settle(ctx context.Context) error { return x.pass(ctx) }
+// Settle is for who wants to see the truth once: a pass for what has ended,
+// and one to free its slots.
+func (x *Executor) Settle(ctx context.Context) error {
+	return errors.Join(x.pass(ctx), x.pass(ctx))
+}
 
 // pass looks at every active attempt once. One that fails does not keep the
 // others from being looked at.
@@ -128,6 +142,13 @@ func (x *Executor) pass(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	for ref, a := range x.owed {
+		if err := x.deliverOwed(ctx, a); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(x.owed, ref)
+	}
 	return errors.Join(errs...)
 }
 
@@ -140,6 +161,9 @@ func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 	}
 	if !obs.Running && !obs.Gone && a.Attempt.EndedAt == nil {
 		if a.Attempt.Journal == "" {
+			if !x.serving {
+				return nil // who only looks starts nothing
+			}
 			return x.start(ctx, a)
 		}
 		// Its runner was heard of: whatever has become of its folder, it is
@@ -158,7 +182,7 @@ func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 		if s, ok := Settle(x.factsOf(a, obs)); ok {
 			if obs.Gone {
 				// The end is told even so; releasing the slot tries again.
-				if err := x.deliver(ctx, a, obs); err != nil {
+				if err := x.deliver(ctx, a.Attempt, obs); err != nil {
 					x.log.ErrorContext(ctx, "delivering the rest of a journal", "attempt", ref.String(), "err", err)
 				}
 			}
@@ -227,12 +251,12 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 			return err
 		}
 	}
-	if at := a.Run.StopRequestedAt; at != nil {
-		if !m.stopTold {
-			m.stopTold = true
+	if a.Run.StopRequestedAt != nil {
+		if m.stopTold.IsZero() {
+			m.stopTold = time.Now()
 			x.channel.Stop(ref, tallyman.StopOrder{Reason: a.Run.StopReason, Message: a.Run.Message})
 		}
-		if time.Since(*at) > x.patience.Stop && a.Attempt.Final == nil {
+		if time.Since(m.stopTold) > x.patience.Stop && a.Attempt.Final == nil {
 			return x.backend.Kill(ctx, ref)
 		}
 		return nil
@@ -245,7 +269,7 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 			m.lateTold = true
 			x.channel.Stop(ref, tallyman.StopOrder{Reason: tallyman.StartTimeout, Message: "the agent was not started within " + late})
 		}
-		if time.Since(a.Attempt.AdmittedAt) > x.patience.Start+x.patience.Stop {
+		if time.Since(x.began(a.Attempt)) > x.patience.Start+x.patience.Stop {
 			return x.backend.Kill(ctx, ref)
 		}
 	}
@@ -254,7 +278,7 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 	if x.patience.Lost > 0 && silent > x.patience.Lost {
 		return x.backend.Kill(ctx, ref)
 	}
-	if silent < time.Minute {
+	if silent < x.patience.Quiet {
 		m.lostTold = false
 	} else if !m.lostTold {
 		m.lostTold = true
@@ -265,26 +289,35 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 
 // late says how long a start may take, when this one has taken longer.
 func (x *Executor) late(a tallyman.Attempt) string {
-	if x.patience.Start <= 0 || a.StartedAt != nil || a.Final != nil || time.Since(a.AdmittedAt) < x.patience.Start {
+	if x.patience.Start <= 0 || a.StartedAt != nil || a.Final != nil || time.Since(x.began(a)) < x.patience.Start {
 		return ""
 	}
 	return x.patience.Start.String()
 }
 
-// release frees the slot of an ended attempt once its processes are gone.
+// began is when this process could first expect something of an attempt.
+func (x *Executor) began(a tallyman.Attempt) time.Time {
+	return later(a.AdmittedAt, x.memory(a.Ref()).since)
+}
+
+// release frees the slot of an ended attempt once its processes are gone. The
+// slot does not wait for History: what that lacks is owed, and tried again.
 func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.Observation) error {
 	ref := a.Attempt.Ref()
 	if obs.Running {
-		// It has said its last word and drains; one that was ended otherwise
-		// has nothing more to do.
-		since := time.Since(*a.Attempt.EndedAt)
-		if a.Attempt.Final == nil && since > x.patience.Stop {
+		// It drains, or has nothing more to do, and has had its time for that.
+		patience := x.patience.Stop
+		if a.Attempt.Final != nil {
+			patience += x.patience.Drain
+		}
+		if time.Since(later(*a.Attempt.EndedAt, x.memory(ref).since)) > patience {
 			return x.backend.Kill(ctx, ref)
 		}
 		return nil
 	}
-	if err := x.deliver(ctx, a, obs); err != nil {
-		return err
+	if err := x.bring(ctx, a.Attempt, obs); err != nil {
+		x.log.ErrorContext(ctx, "delivering the rest of a journal", "attempt", ref.String(), "err", err)
+		x.owed[ref] = a.Attempt
 	}
 	fault.Point(fault.ExecutorEnded)
 	if err := x.service.Gone(ctx, ref); err != nil {
@@ -292,57 +325,21 @@ func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.
 	}
 	delete(x.seen, ref)
 	x.channel.Forget(ref)
-	journal := a.Attempt.Journal
-	if journal == "" {
-		return nil
-	}
-	return x.history.Compact(ctx, journal)
+	return nil
 }
 
-const deliverBatch = 1 << 20
-
-// deliver brings to History what the journal of a gone runner holds and the
-// runner could not deliver.
-func (x *Executor) deliver(ctx context.Context, a tallyman.Active, obs tallyman.Observation) error {
-	if obs.Last == 0 || a.Attempt.Journal != obs.Journal {
-		return nil // nothing, or not what this attempt is bound to
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
-	next, err := x.history.Next(ctx, obs.Journal)
-	if err != nil {
-		return err
-	}
-	if next > obs.Last {
-		return nil
-	}
-	var lines [][]byte
-	size := 0
-	flush := func() error {
-		if len(lines) == 0 {
-			return nil
-		}
-		fault.Point(fault.ExecutorDelivering)
-		n, err := x.history.Append(ctx, obs.Journal, next, lines)
-		next, lines, size = n, nil, 0
-		return err
-	}
-	err = x.backend.Leftover(ctx, a.Attempt.Ref(), next-1, func(_ uint64, line []byte) error {
-		lines = append(lines, append([]byte(nil), line...))
-		if size += len(line); size >= deliverBatch {
-			return flush()
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return flush()
+	return a
 }
 
 // memory returns what is remembered of an attempt.
 func (x *Executor) memory(ref tallyman.AttemptRef) *memory {
 	m := x.seen[ref]
 	if m == nil {
-		m = &memory{}
+		m = &memory{since: time.Now()}
 		x.seen[ref] = m
 	}
 	return m

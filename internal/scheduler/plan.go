@@ -35,14 +35,15 @@ type group struct {
 }
 
 // Make plans one pass: higher priority first; inside a priority the groups
-// take turns, so that a flood from one of them does not starve the others.
+// take turns, those whose agents hold the fewest slots first, so that a flood
+// from one of them does not starve the others, in one pass or over many.
 func Make(s Snapshot) Plan {
 	p := Plan{Wait: map[string]*tallyman.Waiting{}}
 	total, byAgent := s.Total, map[string]int{}
 	for k, n := range s.ByAgent {
 		byAgent[k] = n
 	}
-	for _, r := range turns(s.Queue) {
+	for _, r := range turns(s.Queue, s.ByAgent) {
 		key := AgentKey(r)
 		limit := s.Caps[key]
 		switch {
@@ -64,9 +65,10 @@ func Make(s Snapshot) Plan {
 	return p
 }
 
-// turns orders a queue by priority, and inside one by turns of its groups.
-// The order inside a group stays.
-func turns(queue []tallyman.Run) []tallyman.Run {
+// turns orders a queue by priority, and inside one by turns of its groups,
+// where each begins behind by the slots that its agent holds. The order inside
+// a group stays.
+func turns(queue []tallyman.Run, held map[string]int) []tallyman.Run {
 	ordered := make([]tallyman.Run, 0, len(queue))
 	for start := 0; start < len(queue); {
 		end := start
@@ -82,14 +84,21 @@ func turns(queue []tallyman.Run) []tallyman.Run {
 			}
 			lines[g] = append(lines[g], r)
 		}
-		for left := end - start; left > 0; {
-			for _, g := range order {
-				if len(lines[g]) > 0 {
-					ordered = append(ordered, lines[g][0])
-					lines[g] = lines[g][1:]
-					left--
+		had := map[group]int{}
+		for _, g := range order {
+			had[g] = held[g.namespace+"/"+g.agent]
+		}
+		for range end - start {
+			next := -1
+			for i, g := range order {
+				if len(lines[g]) > 0 && (next < 0 || had[g] < had[order[next]]) {
+					next = i
 				}
 			}
+			g := order[next]
+			ordered = append(ordered, lines[g][0])
+			lines[g] = lines[g][1:]
+			had[g]++
 		}
 		start = end
 	}

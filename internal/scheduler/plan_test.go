@@ -40,16 +40,17 @@ func TestPlan(t *testing.T) {
 		admit string
 		wait  map[string]tallyman.WaitReason
 	}{
-		"room for all":                    {Snapshot{Queue: queue("a b a")}, "ABC", nil},
-		"the global cap":                  {Snapshot{Queue: queue("a b a"), Global: 2}, "AB", map[string]tallyman.WaitReason{"C": tallyman.GlobalCap}},
-		"slots that are taken count":      {Snapshot{Queue: queue("a b"), Global: 2, Total: 1}, "A", map[string]tallyman.WaitReason{"B": tallyman.GlobalCap}},
-		"more taken than the cap":         {Snapshot{Queue: queue("a"), Global: 2, Total: 5}, "", map[string]tallyman.WaitReason{"A": tallyman.GlobalCap}},
-		"one agent's cap holds only it":   {Snapshot{Queue: queue("a a b"), Caps: map[string]int{"default/a": 1}}, "AC", map[string]tallyman.WaitReason{"B": tallyman.AgentCap}},
-		"an agent's taken slots count":    {Snapshot{Queue: queue("a b"), Caps: map[string]int{"default/a": 1}, ByAgent: map[string]int{"default/a": 1}}, "B", map[string]tallyman.WaitReason{"A": tallyman.AgentCap}},
-		"a retry waits for its time":      {Snapshot{Queue: queue("a+30s b")}, "B", map[string]tallyman.WaitReason{"A": tallyman.Backoff}},
-		"a retry whose time has come":     {Snapshot{Queue: queue("a+0s")}, "A", nil},
-		"higher priority goes first":      {Snapshot{Queue: queue("b!! a"), Global: 1}, "A", map[string]tallyman.WaitReason{"B": tallyman.GlobalCap}},
-		"agents take turns in a priority": {Snapshot{Queue: queue("a a a b"), Global: 2}, "AD", map[string]tallyman.WaitReason{"B": tallyman.GlobalCap, "C": tallyman.GlobalCap}},
+		"room for all":                     {Snapshot{Queue: queue("a b a")}, "ABC", nil},
+		"the global cap":                   {Snapshot{Queue: queue("a b a"), Global: 2}, "AB", map[string]tallyman.WaitReason{"C": tallyman.GlobalCap}},
+		"slots that are taken count":       {Snapshot{Queue: queue("a b"), Global: 2, Total: 1}, "A", map[string]tallyman.WaitReason{"B": tallyman.GlobalCap}},
+		"more taken than the cap":          {Snapshot{Queue: queue("a"), Global: 2, Total: 5}, "", map[string]tallyman.WaitReason{"A": tallyman.GlobalCap}},
+		"one agent's cap holds only it":    {Snapshot{Queue: queue("a a b"), Caps: map[string]int{"default/a": 1}}, "AC", map[string]tallyman.WaitReason{"B": tallyman.AgentCap}},
+		"an agent's taken slots count":     {Snapshot{Queue: queue("a b"), Caps: map[string]int{"default/a": 1}, ByAgent: map[string]int{"default/a": 1}}, "B", map[string]tallyman.WaitReason{"A": tallyman.AgentCap}},
+		"a retry waits for its time":       {Snapshot{Queue: queue("a+30s b")}, "B", map[string]tallyman.WaitReason{"A": tallyman.Backoff}},
+		"a retry whose time has come":      {Snapshot{Queue: queue("a+0s")}, "A", nil},
+		"higher priority goes first":       {Snapshot{Queue: queue("b!! a"), Global: 1}, "A", map[string]tallyman.WaitReason{"B": tallyman.GlobalCap}},
+		"who holds fewer slots goes first": {Snapshot{Queue: queue("a a a b"), Global: 3, Total: 2, ByAgent: map[string]int{"default/a": 2}}, "D", map[string]tallyman.WaitReason{"A": tallyman.GlobalCap, "B": tallyman.GlobalCap, "C": tallyman.GlobalCap}},
+		"agents take turns in a priority":  {Snapshot{Queue: queue("a a a b"), Global: 2}, "AD", map[string]tallyman.WaitReason{"B": tallyman.GlobalCap, "C": tallyman.GlobalCap}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

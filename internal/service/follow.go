@@ -145,6 +145,9 @@ func (t *Transcript) followAttempt(ctx context.Context, a tallyman.Attempt, curs
 		if err != nil {
 			return err
 		}
+		if last > cursor {
+			ended = time.Time{} // they still come
+		}
 		cursor = last
 		if a.EndedAt != nil {
 			if cursor >= a.FinalCursor && (a.FinalCursor > 0 || a.Gone) {

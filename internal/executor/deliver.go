@@ -1,0 +1,64 @@
+package executor
+
+import (
+	"context"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/fault"
+)
+
+// bring completes an attempt's events in History and merges them.
+func (x *Executor) bring(ctx context.Context, a tallyman.Attempt, obs tallyman.Observation) error {
+	if err := x.deliver(ctx, a, obs); err != nil || a.Journal == "" {
+		return err
+	}
+	return x.history.Compact(ctx, a.Journal)
+}
+
+// deliverOwed tries again what History did not take.
+func (x *Executor) deliverOwed(ctx context.Context, a tallyman.Attempt) error {
+	obs, err := x.backend.Observe(ctx, a.Ref())
+	if err != nil || !obs.Gone {
+		return err
+	}
+	return x.bring(ctx, a, obs)
+}
+
+const deliverBatch = 1 << 20
+
+// deliver brings to History what the journal of a gone runner holds and the
+// runner could not deliver.
+func (x *Executor) deliver(ctx context.Context, a tallyman.Attempt, obs tallyman.Observation) error {
+	if obs.Last == 0 || a.Journal != obs.Journal {
+		return nil // nothing, or not what this attempt is bound to
+	}
+	next, err := x.history.Next(ctx, obs.Journal)
+	if err != nil {
+		return err
+	}
+	if next > obs.Last {
+		return nil
+	}
+	var lines [][]byte
+	size := 0
+	flush := func() error {
+		if len(lines) == 0 {
+			return nil
+		}
+		fault.Point(fault.ExecutorDelivering)
+		n, err := x.history.Append(ctx, obs.Journal, next, lines)
+		next, lines, size = n, nil, 0
+		return err
+	}
+	err = x.backend.Leftover(ctx, a.Ref(), next-1, func(_ uint64, line []byte) error {
+		lines = append(lines, append([]byte(nil), line...))
+		if size += len(line); size >= deliverBatch {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
