@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -49,6 +50,8 @@ func prepared(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
+	// Caught here, it is not ignored in what we start, whoever starts us (nohup).
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/...")
 	build.Dir = "../.."
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
