@@ -70,7 +70,7 @@ func newStage() *stage {
 	s := &stage{began: time.Now(), contact: time.Now(), errs: map[string]error{}, notice: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 	run := tallyman.Run{ID: ref.RunID, Name: "test", State: tallyman.Starting, Attempt: 1}
 	s.active = []tallyman.Active{{Run: run, Attempt: tallyman.Attempt{RunID: ref.RunID, Number: 1, AdmittedAt: s.began}}}
-	s.x = executor.New(backend{s}, s, s, channel{s}, history{s}, executor.Patience{Stop: 30 * time.Second, Start: time.Minute, Lost: 15 * time.Minute},
+	s.x = executor.New(backend{s}, s, s, channel{s}, history{s}, executor.Patience{Stop: 30 * time.Second, Start: time.Minute, Drain: 10 * time.Minute, Quiet: time.Minute, Lost: 15 * time.Minute},
 		slog.New(slog.NewTextHandler(&s.log, nil)))
 	return s
 }
@@ -249,7 +249,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 		scene func(*stage)
 	}{
 		"from its start to its end": {
-			"start with key@0\nend Completed@20\ngone@20\nforget@20\ncompact@20",
+			"start with key@0\nend Completed@20\ncompact@20\ngone@20\nforget@20",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -258,7 +258,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"its last word is enough, its slot is free when it has drained": {
-			"start with key@0\nend Completed@10\ngone@50\nforget@50\ncompact@50",
+			"start with key@0\nend Completed@10\ncompact@50\ngone@50\nforget@50",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -266,17 +266,17 @@ func TestAnAttemptIsDriven(t *testing.T) {
 				s.at(50, func() { s.ends(completed()) })
 			},
 		},
-		"which may take as long as it takes": {
-			"start with key@0\nend Completed@10",
+		"which may not take for ever": {
+			"start with key@0\nend Completed@10\nkill@642",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
 				s.at(10, func() { s.attempt().Final = completed() })
-				s.at(600, func() {})
+				time.Sleep(633 * time.Second)
 			},
 		},
 		"without notices a tick sees it": {
-			"start with key@0\nend RunnerLost@12\ngone@12\nforget@12\ncompact@12",
+			"start with key@0\nend RunnerLost@12\ncompact@12\ngone@12\nforget@12",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -288,7 +288,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"an earlier server's runner is adopted, and said so once": {
-			"note adopted@0\nend Completed@20\ngone@20\nforget@20\ncompact@20",
+			"note adopted@0\nend Completed@20\ncompact@20\ngone@20\nforget@20",
 			func(s *stage) {
 				s.works()
 				s.serve()
@@ -306,7 +306,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"stopped while it works: told once, killed when it does not listen": {
-			"start with key@0\norder Stopped@10\nkill@42\nend Stopped@43\ngone@43\nforget@43\ncompact@43",
+			"start with key@0\norder Stopped@10\nkill@42\nend Stopped@43\ncompact@43\ngone@43\nforget@43",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -317,7 +317,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"stopped, and it listens": {
-			"start with key@0\norder Stopped@10\nend Stopped@15\ngone@15\nforget@15\ncompact@15",
+			"start with key@0\norder Stopped@10\nend Stopped@15\ncompact@15\ngone@15\nforget@15",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -336,7 +336,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"ended otherwise, its runner lives on and is killed": {
-			"note adopted@0\nend JournalMismatch@5\nkill@36\ngone@37\nforget@37\ncompact@37",
+			"note adopted@0\nend JournalMismatch@5\nkill@36\ncompact@37\ngone@37\nforget@37",
 			func(s *stage) {
 				s.works()
 				s.serve()
@@ -349,7 +349,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"an agent that does not start is told, then killed": {
-			"start with key@0\norder StartTimeout@60\nnote contact lost@60\nkill@92\nkill@94\nend StartTimeout@95\ngone@95\nforget@95\ncompact@95",
+			"start with key@0\norder StartTimeout@60\nnote contact lost@60\nkill@92\nkill@94\nend StartTimeout@95\ncompact@95\ngone@95\nforget@95",
 			func(s *stage) {
 				s.serve()
 				s.at(1, func() { s.attempt().Journal = "J" })
@@ -359,7 +359,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"silence is noted, and ended when it lasts": {
-			"start with key@0\nnote contact lost@60\nkill@902\nkill@904\nend RunnerLost@905\ngone@905\nforget@905\ncompact@905",
+			"start with key@0\nnote contact lost@60\nkill@902\nkill@904\nend RunnerLost@905\ncompact@905\ngone@905\nforget@905",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -398,7 +398,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"a runner that was heard of is not started twice": {
-			"kill@0\nend RunnerLost@0\ngone@0\nforget@0\ncompact@0",
+			"kill@0\nend RunnerLost@0\ncompact@0\ngone@0\nforget@0",
 			func(s *stage) {
 				s.works()
 				s.obs = tallyman.Observation{} // somebody has removed its folder
@@ -431,7 +431,7 @@ func TestWhatARunnerCouldNotDeliverIsDelivered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := lines(12)
-			s := play(t, "note adopted@0\nend RunnerLost@1\ngone@1\nforget@1\ncompact@1", func(s *stage) {
+			s := play(t, "note adopted@0\nend RunnerLost@1\ncompact@1\ngone@1\nforget@1", func(s *stage) {
 				s.works()
 				s.serve()
 				s.at(1, func() {
@@ -448,8 +448,8 @@ func TestWhatARunnerCouldNotDeliverIsDelivered(t *testing.T) {
 	}
 }
 
-func TestTheSlotIsHeldUntilHistoryHasItAll(t *testing.T) {
-	s := play(t, "note adopted@0\nend RunnerLost@1\ngone@10\nforget@10\ncompact@10", func(s *stage) {
+func TestTheSlotDoesNotWaitForHistory(t *testing.T) {
+	s := play(t, "note adopted@0\nend RunnerLost@1\ngone@1\nforget@1\ncompact@10", func(s *stage) {
 		s.works()
 		s.serve()
 		s.at(1, func() {
@@ -459,11 +459,74 @@ func TestTheSlotIsHeldUntilHistoryHasItAll(t *testing.T) {
 		})
 		s.at(9, func() {})
 		s.at(10, func() { delete(s.errs, "history") })
+		s.at(20, func() {})
 	})
 	if len(s.history) != 2 || !strings.Contains(s.log.String(), "no history") {
 		t.Errorf("History has %q; the log:\n%s", s.history, s.log.String())
 	}
 }
+
+func TestATimeWithoutAServerIsNobodysFault(t *testing.T) {
+	long := func(s *stage) time.Time { return s.began.Add(-24 * time.Hour) }
+	for name, c := range map[string]struct {
+		want  string
+		scene func(*stage)
+	}{
+		"an agent that had not been started": {
+			"note adopted@0\norder StartTimeout@60",
+			func(s *stage) {
+				s.obs = tallyman.Observation{Running: true}
+				s.attempt().Journal, s.attempt().AdmittedAt = "J", long(s)
+				s.contact = s.began.Add(time.Hour)
+				s.serve()
+				s.at(61, func() {})
+			},
+		},
+		"a stop that nobody had passed on": {
+			"note adopted@0\norder Stopped@0\nkill@32",
+			func(s *stage) {
+				s.works()
+				s.stops()
+				s.run().StopRequestedAt = ptr(long(s))
+				s.serve()
+				time.Sleep(33 * time.Second)
+			},
+		},
+		"an end that it had not drained": {
+			"kill@632",
+			func(s *stage) {
+				s.works()
+				s.attempt().Final, s.attempt().EndedAt = completed(), ptr(long(s))
+				s.serve()
+				time.Sleep(633 * time.Second)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { play(t, c.want, c.scene) })
+	}
+}
+
+func TestWhoOnlyLooksStartsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		if err := s.x.Settle(t.Context()); err != nil || len(s.did) > 0 {
+			t.Errorf("an attempt that was not started: %v, %v", s.did, err)
+		}
+		s.works()
+		if err := s.x.Settle(t.Context()); err != nil || len(s.did) > 0 {
+			t.Errorf("an attempt at work: %v, %v", s.did, err)
+		}
+		s.ends(completed())
+		if err := s.x.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"end Completed@0", "compact@0", "gone@0", "forget@0"}, s.did); diff != "" {
+			t.Errorf("an attempt that has ended:\n%s", diff)
+		}
+	})
+}
+
+func ptr[T any](v T) *T { return &v }
 
 func TestOneAttemptThatCannotBeSeenHoldsUpNoOther(t *testing.T) {
 	s := play(t, "start with key@0", func(s *stage) {
