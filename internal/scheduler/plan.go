@@ -52,10 +52,10 @@ func Make(s Snapshot) Plan {
 			if p.Next.IsZero() || r.NotBefore.Before(p.Next) {
 				p.Next = *r.NotBefore
 			}
-		case s.Global > 0 && total >= s.Global:
-			p.Wait[r.ID] = &tallyman.Waiting{Reason: tallyman.GlobalCap, Detail: fmt.Sprintf("%d of %d slots are taken (--max-running)", s.Global, s.Global)}
 		case limit > 0 && byAgent[key] >= limit:
 			p.Wait[r.ID] = &tallyman.Waiting{Reason: tallyman.AgentCap, Detail: fmt.Sprintf("%d of %d slots of agent %s are taken (concurrency.max)", limit, limit, r.Agent)}
+		case s.Global > 0 && total >= s.Global:
+			p.Wait[r.ID] = &tallyman.Waiting{Reason: tallyman.GlobalCap, Detail: fmt.Sprintf("%d of %d slots are taken (--max-running)", s.Global, s.Global)}
 		default:
 			p.Admit = append(p.Admit, r)
 			total++
