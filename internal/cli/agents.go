@@ -78,7 +78,7 @@ func (c *command) findAgents(ctx context.Context) ([]tallyman.Agent, []error, er
 		return nil, nil, err
 	}
 	if cfg.Server != "" {
-		s, err := c.connect(ctx, false)
+		s, err := c.connect(ctx, looks)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -45,7 +45,7 @@ func (c *command) artifactsCommand() *cobra.Command {
 }
 
 func (c *command) artifactsLs(ctx context.Context, id string) error {
-	s, err := c.connect(ctx, false)
+	s, err := c.connect(ctx, looks)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (c *command) artifactsLs(ctx context.Context, id string) error {
 }
 
 func (c *command) artifactsGet(ctx context.Context, id, name, to string) (err error) {
-	s, err := c.connect(ctx, false)
+	s, err := c.connect(ctx, looks)
 	if err != nil {
 		return err
 	}

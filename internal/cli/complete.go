@@ -8,7 +8,7 @@ import (
 
 // completeRuns completes names of runs.
 func (c *command) completeRuns(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	s, err := c.connect(cmd.Context(), false)
+	s, err := c.connect(cmd.Context(), looks)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

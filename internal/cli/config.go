@@ -37,7 +37,7 @@ defaults. Secrets are masked.`,
 }
 
 func (c *command) loginLink(cmd *cobra.Command) error {
-	s, err := c.connect(cmd.Context(), false)
+	s, err := c.connect(cmd.Context(), looks)
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,9 @@ const startPatience = 10 * time.Second
 // that serves the data folder, or itself when nobody does.
 type session struct {
 	*client.Client
-	c     *command
-	cfg   config.Config
-	admit bool
+	c    *command
+	cfg  config.Config
+	role role
 
 	local bool           // over the socket
 	probe *client.Client // over the socket, without becoming the server
@@ -42,14 +42,32 @@ type session struct {
 	ended  chan error
 }
 
-// connect finds a server, or becomes it. admit: start queued runs too, for
-// verbs that wait for one.
-func (c *command) connect(ctx context.Context, admit bool) (*session, error) {
+// role is what a process does for a data folder that nobody else serves.
+type role int
+
+// The roles: see the truth and start nothing; look after what runs, too;
+// start what is queued, too, for who waits for it.
+const (
+	looks role = iota
+	drives
+	admits
+)
+
+// followRole is the role of who reads, and may wait for more to read.
+func followRole(follow bool) role {
+	if follow {
+		return admits
+	}
+	return looks
+}
+
+// connect finds a server, or becomes it in a role.
+func (c *command) connect(ctx context.Context, r role) (*session, error) {
 	cfg, _, err := c.config()
 	if err != nil {
 		return nil, err
 	}
-	s := &session{c: c, cfg: cfg, admit: admit}
+	s := &session{c: c, cfg: cfg, role: r}
 	c.session = s
 	if cfg.Server != "" {
 		token, err := c.tokenFor(cfg)
@@ -70,6 +88,14 @@ func (s *session) useSocket(absent func(context.Context) error) {
 	path := socketPath(s.cfg.Data)
 	s.probe, s.Client = client.NewSocket(path), client.NewSocket(path)
 	s.Client.OnAbsent(absent)
+}
+
+// somebody asks, by a connection of its own, whether a server is there. A
+// connection that was kept would be answered by one that is leaving.
+func (s *session) somebody(ctx context.Context) error {
+	s.probe.Close()
+	_, err := s.probe.Info(ctx)
+	return err
 }
 
 // tokenFor reads the token for a server: the file that is named, or on
@@ -105,7 +131,7 @@ func (s *session) ensure(ctx context.Context) error {
 		if !errors.As(err, &held) {
 			return err
 		}
-		if _, err = s.probe.Info(ctx); err == nil {
+		if err = s.somebody(ctx); err == nil {
 			return nil
 		}
 		if tallyman.CodeOf(err) != tallyman.Unavailable || time.Now().After(until) {
@@ -126,14 +152,14 @@ func (s *session) embed(ctx context.Context) error {
 		return fmt.Errorf("find the working folder: %w", err)
 	}
 	srv, err := openServer(ctx, serverOptions{
-		cfg: s.cfg, version: s.c.version, admit: s.admit, env: s.c.env,
+		cfg: s.cfg, version: s.c.version, role: s.role, env: s.c.env,
 		agents: catalog.Resolve(cwd, s.cfg.Agents, s.c.env.get),
 		log:    s.c.logger(s.cfg, slog.LevelWarn),
 	})
 	if err != nil {
 		return err
 	}
-	if !s.admit {
+	if s.role == looks {
 		// Who only looks sees the truth: what has ended meanwhile is settled.
 		if err := srv.exec.Settle(ctx); err != nil {
 			srv.log.WarnContext(ctx, "settling what has ended", "err", err)
@@ -160,7 +186,7 @@ func (s *session) close() error {
 	if s.server == nil {
 		return nil
 	}
-	if s.admit {
+	if s.role != looks {
 		waiting, cancel := context.WithTimeout(context.Background(), settlePatience)
 		s.server.awaitEnding(waiting)
 		cancel()
@@ -169,7 +195,7 @@ func (s *session) close() error {
 	err := <-s.ended
 	srv := s.server
 	s.server = nil
-	if srv.left && (s.admit || srv.house.asked.Load()) {
+	if srv.left && (s.role == admits || srv.house.asked.Load()) {
 		err = errors.Join(err, s.background())
 	}
 	return err
@@ -216,7 +242,7 @@ func (s *session) detached(ctx context.Context) error {
 	if !s.local {
 		return nil
 	}
-	if _, err := s.probe.Info(ctx); err == nil {
+	if err := s.somebody(ctx); err == nil {
 		return nil
 	}
 	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
@@ -226,7 +252,7 @@ func (s *session) detached(ctx context.Context) error {
 		return err
 	}
 	for until := time.Now().Add(startPatience); ; {
-		_, err := s.probe.Info(ctx)
+		err := s.somebody(ctx)
 		if err == nil {
 			return nil
 		}

@@ -109,7 +109,7 @@ func (c *command) checkClock(cfg config.Config) finding {
 
 func (c *command) checkServer(ctx context.Context) finding {
 	f := finding{what: "server", mend: "see the message; tallyman up starts one"}
-	s, err := c.connect(ctx, false)
+	s, err := c.connect(ctx, looks)
 	if err != nil {
 		f.found = err.Error()
 		return f

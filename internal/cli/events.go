@@ -20,7 +20,7 @@ written are not among them.`,
 		Args:              args(1, 1, "one run"),
 		ValidArgsFunction: c.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
-			s, err := c.connect(cmd.Context(), follow)
+			s, err := c.connect(cmd.Context(), followRole(follow))
 			if err != nil {
 				return err
 			}

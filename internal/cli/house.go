@@ -35,8 +35,9 @@ type house struct {
 	blobs      *blob.Folder
 	local      *local.Backend
 	agents     *catalog.Catalog
-	attempts   string      // the folder of the attempts
-	asked      atomic.Bool // for a run, since this server is there
+	attempts   string                      // the folder of the attempts
+	settle     func(context.Context) error // one look at what has ended
+	asked      atomic.Bool                 // for a run, since this server is there
 	log        *slog.Logger
 }
 
@@ -136,6 +137,9 @@ func (h *house) Watch(ctx context.Context) <-chan struct{} {
 	return c
 }
 
+// removePatience is how long removing a run waits for its slot.
+const removePatience = 3 * time.Second
+
 // Delete removes an ended run with its events, folders and blobs.
 func (h *house) Delete(ctx context.Context, id string) error {
 	run, err := h.store.Run(ctx, id)
@@ -146,9 +150,18 @@ func (h *house) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	err = h.service.Delete(ctx, run.ID, func(ctx context.Context, journals []string) error { return h.history.Delete(ctx, journals...) })
-	if err != nil {
-		return err
+	// A run that has just ended may hold its slot for a moment.
+	for until := time.Now().Add(removePatience); ; time.Sleep(10 * time.Millisecond) {
+		err = h.service.Delete(ctx, run.ID, func(ctx context.Context, journals []string) error { return h.history.Delete(ctx, journals...) })
+		if err == nil {
+			break
+		}
+		if tallyman.CodeOf(err) != tallyman.Conflict || !run.State.Terminal() || time.Now().After(until) {
+			return err
+		}
+		if err := h.settle(ctx); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	for _, a := range attempts {

@@ -37,7 +37,7 @@ written: standard output on standard output, standard error on standard error.`,
 }
 
 func (c *command) logs(ctx context.Context, id string, follow bool, tail int, since time.Duration) error {
-	s, err := c.connect(ctx, follow)
+	s, err := c.connect(ctx, followRole(follow))
 	if err != nil {
 		return err
 	}

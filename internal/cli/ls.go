@@ -60,7 +60,7 @@ func (c *command) ls(ctx context.Context, o client.ListOptions) error {
 	if o.Limit < 0 {
 		return usageError("--limit %d is negative", o.Limit)
 	}
-	s, err := c.connect(ctx, false)
+	s, err := c.connect(ctx, looks)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (c *command) pruneCommand() *cobra.Command {
   tallyman prune --age 168h`,
 		Args: args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := c.connect(cmd.Context(), false)
+			s, err := c.connect(cmd.Context(), looks)
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ func (c *command) rmCommand() *cobra.Command {
 		Args:              args(1, -1, "one run or more"),
 		ValidArgsFunction: c.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
-			s, err := c.connect(cmd.Context(), false)
+			s, err := c.connect(cmd.Context(), looks)
 			if err != nil {
 				return err
 			}

@@ -107,14 +107,14 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 // connectFor connects; a detached run gets a server that stays.
 func (c *command) connectFor(ctx context.Context, detach bool) (*session, error) {
 	if !detach {
-		return c.connect(ctx, true)
+		return c.connect(ctx, admits)
 	}
 	cfg, _, err := c.config()
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Server != "" {
-		return c.connect(ctx, true)
+		return c.connect(ctx, admits)
 	}
 	s := &session{c: c, cfg: cfg}
 	s.useSocket(s.detached)

@@ -46,6 +46,7 @@ type server struct {
 	auth    *auth.Auth
 	exec    *executor.Executor
 	sched   *scheduler.Scheduler
+	role    role
 	local   *local.Backend
 	gateway *gateway.Gateway
 	metrics *telemetry.Metrics
@@ -60,8 +61,8 @@ type server struct {
 type serverOptions struct {
 	cfg     config.Config
 	version string
-	listen  string   // TCP address, "" for the socket only
-	admit   bool     // start queued runs
+	listen  string // TCP address, "" for the socket only
+	role    role
 	agents  []string // where agents are looked for
 	prices  []byte   // replaces entries of the built-in price table
 	log     *slog.Logger
@@ -137,7 +138,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	h.agents = catalog.New(o.agents, catalog.Builtin(harness.DemoSteps()), s.log)
 	s.local = local.New(local.Options{
 		Dir: h.attempts, Socket: socketPath(s.cfg.Data), Runner: runnerCommand(),
-		Lookup: o.env.lookup, Home: o.env.home(), Peek: !o.admit, UID: os.Getuid(), Log: s.log,
+		Lookup: o.env.lookup, Home: o.env.home(), Peek: o.role == looks, UID: os.Getuid(), Log: s.log,
 	})
 	h.local = s.local
 	h.service = service.New(service.Options{
@@ -165,7 +166,8 @@ func (s *server) join(o serverOptions, st *store.Store) {
 		defer one.Unlock()
 		return s.exec.Settle(ctx)
 	}
-	if o.admit {
+	s.role = o.role
+	if o.role == admits {
 		h.settle = func(context.Context) error { return nil } // the executor runs
 		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, local.Name, s.log)
 	}
@@ -263,8 +265,10 @@ func (s *server) run(ctx context.Context) error {
 	}
 	start("local backend", s.local.Run)
 	start("gateway", s.gateway.Run)
-	if s.sched != nil {
+	if s.role != looks {
 		start("executor", s.exec.Run)
+	}
+	if s.role == admits {
 		start("scheduler", s.sched.Run)
 	}
 	start("disk", s.watchSpace)

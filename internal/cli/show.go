@@ -30,7 +30,7 @@ func (c *command) showCommand() *cobra.Command {
 }
 
 func (c *command) show(ctx context.Context, id string) error {
-	s, err := c.connect(ctx, false)
+	s, err := c.connect(ctx, looks)
 	if err != nil {
 		return err
 	}

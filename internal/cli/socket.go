@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/auth"
 )
@@ -56,6 +57,18 @@ func listenSocket(path string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("keep the socket private: %w", err), l.Close())
 	}
 	return ownerListener{l}, nil
+}
+
+// acceptPause is how long a socket that is hidden goes on accepting.
+const acceptPause = 5 * time.Millisecond
+
+// hideSocket lets nobody come any more, while those who have connected
+// already are still accepted: to be cut off without an answer would leave them
+// in doubt whether they were heard.
+func hideSocket(path string) {
+	if os.Remove(path) == nil {
+		time.Sleep(acceptPause)
+	}
 }
 
 // ownerListener hands out the connections of the owner's own processes.

@@ -28,7 +28,7 @@ func (c *command) stopCommand() *cobra.Command {
 }
 
 func (c *command) stop(ctx context.Context, ids []string, wait bool) error {
-	s, err := c.connect(ctx, true)
+	s, err := c.connect(ctx, drives)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 	if err != nil {
 		return fmt.Errorf("find the working folder: %w", err)
 	}
-	o := serverOptions{agents: catalog.Resolve(cwd, cfg.Agents, c.env.get), cfg: cfg, version: c.version, listen: cfg.Listen, admit: true, log: c.logger(cfg, slog.LevelInfo), env: c.env}
+	o := serverOptions{agents: catalog.Resolve(cwd, cfg.Agents, c.env.get), cfg: cfg, version: c.version, listen: cfg.Listen, role: admits, log: c.logger(cfg, slog.LevelInfo), env: c.env}
 	if background {
 		o.listen = ""
 	}

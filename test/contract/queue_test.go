@@ -154,3 +154,19 @@ func TestALongList(t *testing.T) {
 	}
 	s.ended(items[len(items)-1].ID)
 }
+
+func TestStopStartsNothing(t *testing.T) {
+	p := newPlace(t)
+	p.agent("one", "harness: exec\ncommand: [sleep, \"300\"]\nconcurrency: {max: 1}")
+	s := p.up()
+	first := p.detach("one")
+	s.running(first.ID)
+	second := p.detach("one")
+	s.kill()
+	p.ok("stop", first.ID)
+	p.holds(p.show(first.ID), tallyman.ReasonStopped)
+	if got := p.show(second.ID); got.State != tallyman.Queued {
+		t.Errorf("the other one is %s", got.State)
+	}
+	p.ok("stop", second.ID)
+}
