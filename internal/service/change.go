@@ -173,7 +173,10 @@ func (s *Service) Delete(ctx context.Context, idOrName string, drop func(ctx con
 		return err
 	}
 	// Both stay true for ever.
-	if !run.State.Terminal() || slices.ContainsFunc(attempts, func(a tallyman.Attempt) bool { return !a.Gone }) {
+	if run.State.Terminal() && slices.ContainsFunc(attempts, func(a tallyman.Attempt) bool { return !a.Gone }) {
+		return tallyman.Errorf(tallyman.Conflict, "run %s has ended, but what it started or told is not all settled: ask again in a moment", run.Name)
+	}
+	if !run.State.Terminal() {
 		return tallyman.Errorf(tallyman.Conflict, "run %s is %s: stop it, and remove it when it has ended", run.Name, run.State)
 	}
 	if run, err = s.Whole(ctx, run); err != nil {

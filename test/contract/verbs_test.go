@@ -233,3 +233,24 @@ func TestTheScriptedModelServes(t *testing.T) {
 	}
 	p.want(2, "fakemodel", "--script", "nowhere.yaml")
 }
+
+// What has ended can be removed at once, whoever settles it.
+func TestRmRightAfterTheEnd(t *testing.T) {
+	p := newPlace(t)
+	s := p.up()
+	for range 5 {
+		run := s.submit(tallyman.Request{Agent: "exec", Command: []string{"true"}})
+		s.ended(run.ID)
+		if err := s.own.Delete(t.Context(), run.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := p.detach(append([]string{"exec"}, waiter("go")...)...)
+	s.running(run.ID)
+	s.kill()
+	p.write("go", "")
+	p.eventually("the agent has ended", func() bool { return p.effects() == 1 })
+	// The first command that looks brings the end and frees the slot.
+	p.eventually("the run has ended", func() bool { return p.show(run.ID).State.Terminal() })
+	p.ok("rm", run.ID)
+}
