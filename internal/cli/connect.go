@@ -204,7 +204,10 @@ func (s *session) close() error {
 // abandon prepares for leaving at once, without an end: when this process is
 // the server, one in the background takes over as soon as it is gone.
 func (s *session) abandon() error {
-	if s.server == nil {
+	s.mu.Lock()
+	embedded := s.server != nil
+	s.mu.Unlock()
+	if !embedded {
 		return nil
 	}
 	return s.background()
