@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +15,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/strictyaml"
 )
 
-func bytesReader(b []byte) io.Reader { return bytes.NewReader(b) }
-
 // explain says where a body does not fit, with the nearest right name.
 func explain(body []byte, v any, err error) error {
 	var syntax *json.SyntaxError
@@ -25,16 +24,25 @@ func explain(body []byte, v any, err error) error {
 		return tallyman.Errorf(tallyman.Invalid, "the body is empty; a JSON object is expected")
 	case errors.As(err, &syntax):
 		return tallyman.Errorf(tallyman.Invalid, "body, %s: not JSON: %v", place(body, syntax.Offset), syntax)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return tallyman.Errorf(tallyman.Invalid, "body, %s: not JSON: it ends too early", place(body, int64(len(body))))
 	case errors.As(err, &wrong):
-		return tallyman.Errorf(tallyman.Invalid, "body, %s: %s is a %s, expected is %s", place(body, wrong.Offset), wrong.Field, wrong.Value, word(wrong.Type))
+		what := wrong.Field
+		if what == "" {
+			what = "the body"
+		}
+		return tallyman.Errorf(tallyman.Invalid, "body, %s: %s is %s, expected is %s", place(body, wrong.Offset), what, found(wrong.Value), word(wrong.Type))
 	}
-	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
-		name = strings.TrimSuffix(name, `"`)
+	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		name, uerr := strconv.Unquote(quoted)
+		if uerr != nil {
+			name = quoted
+		}
 		hint := ""
 		if near := strictyaml.Nearest(name, names(reflect.TypeOf(v), 0)); near != "" {
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
-		return tallyman.Errorf(tallyman.Invalid, "body, %s: unknown key %q%s", place(body, int64(bytes.Index(body, []byte(`"`+name+`"`)))), name, hint)
+		return tallyman.Errorf(tallyman.Invalid, "body, %s: unknown key %q%s", place(body, keyAt(body, name)), name, hint)
 	}
 	if quoted, perr := strconv.QuotedPrefix(err.Error()); perr == nil {
 		if at := bytes.Index(body, []byte(quoted)); at >= 0 {
@@ -52,8 +60,48 @@ func place(body []byte, offset int64) string {
 	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
+// keyAt finds where an object has a key, the beginning of the body where that
+// cannot be told.
+func keyAt(body []byte, name string) int64 {
+	quoted := []byte(`"` + name + `"`)
+	for from := 0; ; from++ {
+		i := bytes.Index(body[from:], quoted)
+		if i < 0 {
+			return 0
+		}
+		from += i
+		if rest := bytes.TrimLeft(body[from+len(quoted):], " \t\r\n"); len(rest) > 0 && rest[0] == ':' {
+			return int64(from)
+		}
+	}
+}
+
+// found names a JSON value that was not expected.
+func found(value string) string {
+	switch kind, rest, _ := strings.Cut(value, " "); kind {
+	case "string":
+		return "a text"
+	case "bool":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	default:
+		return strings.TrimSpace("a number " + rest)
+	}
+}
+
+var textual = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// word names what a type expects.
 func word(t reflect.Type) string {
+	if t.Implements(textual) || reflect.PointerTo(t).Implements(textual) {
+		return "a text"
+	}
 	switch t.Kind() {
+	case reflect.Pointer:
+		return word(t.Elem())
 	case reflect.String:
 		return "a text"
 	case reflect.Bool:
@@ -62,8 +110,10 @@ func word(t reflect.Type) string {
 		return "a list"
 	case reflect.Map, reflect.Struct:
 		return "an object"
-	default:
+	case reflect.Float32, reflect.Float64:
 		return "a number"
+	default:
+		return "a whole number"
 	}
 }
 

@@ -2,11 +2,14 @@ package rest
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"io"
 	"mime"
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -28,9 +31,7 @@ func (a *api) files(h huma.API) {
 		if err == nil {
 			o.Body.Items, err = a.src.Artifacts(ctx, run.ID)
 		}
-		if o.Body.Items == nil {
-			o.Body.Items = []tallyman.Artifact{}
-		}
+		o.Body.Items = list(o.Body.Items)
 		return o, a.refuse(ctx, err)
 	})
 
@@ -57,7 +58,9 @@ func (a *api) files(h huma.API) {
 			hc.SetHeader("Content-Length", strconv.FormatInt(art.Size, 10))
 			hc.SetHeader("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(art.Name)}))
 			hc.SetHeader("X-Content-Type-Options", "nosniff")
-			hc.SetHeader("Digest", art.Digest)
+			if sum, err := hex.DecodeString(strings.TrimPrefix(art.Digest, "sha256:")); err == nil {
+				hc.SetHeader("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum)+":") // as RFC 9530 has it
+			}
 			hc.SetStatus(http.StatusOK)
 			if _, err := io.Copy(hc.BodyWriter(), f); err != nil && hc.Context().Err() == nil {
 				a.log.WarnContext(hc.Context(), "sending an artifact", "run", run.ID, "name", art.Name, "err", err)
@@ -81,6 +84,7 @@ func (a *api) files(h huma.API) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			defer body.Close()
 			hc.SetHeader("Content-Type", "text/plain; charset=utf-8")
+			hc.SetHeader("X-Content-Type-Options", "nosniff")
 			hc.SetHeader("Content-Length", strconv.FormatInt(size, 10))
 			hc.SetStatus(http.StatusOK)
 			if _, err := io.Copy(hc.BodyWriter(), body); err != nil && hc.Context().Err() == nil {

@@ -3,6 +3,7 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,18 +93,43 @@ func Routes(mux *http.ServeMux, src Source, info func() Info, a *auth.Auth, log 
 	config.CreateHooks = nil // no $schema in answers
 	config.Info.Description = "Runs AI agents' work and tells the truth about it."
 	registry := config.Components.Schemas
-	registry.RegisterTypeAlias(reflect.TypeFor[tallyman.Duration](), reflect.TypeFor[string]())
 	registry.RegisterTypeAlias(reflect.TypeFor[tallyman.Workspace](), reflect.TypeFor[any]())
 	registry.RegisterTypeAlias(reflect.TypeFor[json.RawMessage](), reflect.TypeFor[any]())
 	h := &api{src: src, info: info, auth: a, log: log}
-	huma.NewError = problem
 	humaAPI := humago.New(mux, config)
 	h.runs(humaAPI)
 	h.changes(humaAPI)
 	h.streams(humaAPI)
 	h.files(humaAPI)
 	h.server(humaAPI)
+	describe(humaAPI.OpenAPI())
+	mux.HandleFunc("/api/", nowhere)
 }
+
+// describe adds to the description what cannot be read off the types.
+func describe(doc *huma.OpenAPI) {
+	run := doc.Components.Schemas.Map()["Run"]
+	run.Properties["labels"].Nullable = true
+	run.Properties["waiting"] = &huma.Schema{AnyOf: []*huma.Schema{run.Properties["waiting"], {Type: "null"}}}
+	submit := doc.Paths["/api/v1/runs"].Post
+	submit.Responses["200"] = &huma.Response{Description: "the Idempotency-Key has brought this run before", Content: submit.Responses["201"].Content}
+}
+
+// nowhere answers calls that do not exist.
+func nowhere(w http.ResponseWriter, r *http.Request) {
+	b, err := json.Marshal(problem(http.StatusNotFound, r.Method+" "+r.URL.Path+" is no call of this API; /openapi.json lists them all"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = w.Write(b) // a caller that has gone reads nothing
+}
+
+// huma asks this variable for its errors, and has no other way: it is set
+// once, before anything is served.
+func init() { huma.NewError = problem }
 
 // problem makes huma's own errors ours: a body or parameter that does not fit
 // is a bad request.
@@ -111,7 +137,16 @@ func problem(status int, msg string, errs ...error) huma.StatusError {
 	if status == http.StatusUnprocessableEntity {
 		status = http.StatusBadRequest
 	}
-	p := &huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: msg}
+	p := &Problem{Code: tallyman.Invalid}
+	p.Status, p.Title, p.Detail = status, http.StatusText(status), msg
+	switch {
+	case status == http.StatusNotFound:
+		p.Code = tallyman.NotFound
+	case status == http.StatusRequestEntityTooLarge:
+		p.Code = tallyman.TooLarge
+	case status >= http.StatusInternalServerError:
+		p.Code = tallyman.Internal
+	}
 	for _, err := range errs {
 		if err == nil {
 			continue
@@ -139,6 +174,9 @@ var statuses = map[tallyman.Code]int{
 	tallyman.Stale: http.StatusGone, tallyman.Unsupported: http.StatusBadRequest,
 }
 
+// flat is all that callers are told of an error without a code.
+const flat = "internal error; the server's log has it"
+
 // refuse turns an error of ours into a problem. What has no code is logged
 // whole and told flat.
 func (a *api) refuse(ctx context.Context, err error) error {
@@ -151,7 +189,7 @@ func (a *api) refuse(ctx context.Context, err error) error {
 	if !known {
 		if ctx.Err() == nil {
 			a.log.ErrorContext(ctx, "API", "err", err)
-			status, text = http.StatusInternalServerError, "internal error; the server's log has it"
+			status, text = http.StatusInternalServerError, flat
 		} else { // the caller has gone, or we have to
 			code, status, text = tallyman.Unavailable, http.StatusServiceUnavailable, "the server is ending; ask again"
 		}
@@ -167,7 +205,7 @@ func (a *api) refuse(ctx context.Context, err error) error {
 
 // decode reads a JSON body strictly.
 func decode(body []byte, v any) error {
-	d := json.NewDecoder(bytesReader(body))
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return explain(body, v, err)
@@ -214,14 +252,14 @@ func (a *api) server(h huma.API) {
 	}, func(ctx context.Context, _ *struct{}) (*agents, error) {
 		items, err := a.src.Agents(ctx)
 		o := &agents{}
-		o.Body.Items = items
+		o.Body.Items = list(items)
 		return o, a.refuse(ctx, err)
 	})
 
 	type prune struct{ Body PruneResult }
 	huma.Register(h, huma.Operation{
 		OperationID: "prune", Method: http.MethodPost, Path: "/api/v1/prune", Tags: []string{"server"},
-		Summary: "Remove ended runs that are older than an age", RequestBody: bodyOf[PruneRequest](h), SkipValidateBody: true,
+		Summary: "Remove ended runs that are older than an age", RequestBody: bodyOf[PruneRequest](h), SkipValidateBody: true, MaxBodyBytes: 1 << 20,
 	}, func(ctx context.Context, in *rawBody) (*prune, error) {
 		var p PruneRequest
 		if err := decode(in.RawBody, &p); err != nil {
@@ -232,9 +270,19 @@ func (a *api) server(h huma.API) {
 	})
 }
 
+// list is never null in JSON.
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
 // rawBody is a body that we decode ourselves, strictly: decode tells line and
 // nearest name, huma's validation would not.
-type rawBody struct{ RawBody []byte }
+type rawBody struct {
+	RawBody []byte `contentType:"application/json"`
+}
 
 // bodyOf describes a JSON body of type T.
 func bodyOf[T any](h huma.API) *huma.RequestBody {

@@ -29,9 +29,9 @@ type Page struct {
 func (a *api) runs(h huma.API) {
 	type listInput struct {
 		Namespace string   `query:"namespace"`
-		State     []string `query:"state" doc:"any of these states"`
+		State     []string `query:"state,explode" doc:"any of these states; several may be given, or one list with commas"`
 		Agent     string   `query:"agent"`
-		Label     []string `query:"label" doc:"key=value; all must match"`
+		Label     []string `query:"label,explode" doc:"key=value; several may be given, all must match"`
 		Text      string   `query:"q" doc:"words in name, agent, labels or the beginning of the prompt"`
 		Limit     int      `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 		Cursor    string   `query:"cursor"`
@@ -42,7 +42,7 @@ func (a *api) runs(h huma.API) {
 		Summary: "List runs, the newest first",
 	}, func(ctx context.Context, in *listInput) (*listOutput, error) {
 		f := Filter{Namespace: in.Namespace, Agent: in.Agent, Text: in.Text, Limit: in.Limit, After: in.Cursor, Labels: map[string]string{}}
-		for _, s := range in.State {
+		for _, s := range strings.FieldsFunc(strings.Join(in.State, ","), func(r rune) bool { return r == ',' }) {
 			state := tallyman.State(s)
 			if !state.Valid() {
 				return nil, a.refuse(ctx, tallyman.Errorf(tallyman.Invalid, "state %q does not exist; known are %v", s, tallyman.States))
@@ -57,10 +57,7 @@ func (a *api) runs(h huma.API) {
 			f.Labels[k] = v
 		}
 		items, next, err := a.src.Runs(ctx, f)
-		if items == nil {
-			items = []tallyman.Run{}
-		}
-		return &listOutput{Page{Items: items, Next: next}}, a.refuse(ctx, err)
+		return &listOutput{Page{Items: list(items), Next: next}}, a.refuse(ctx, err)
 	})
 
 	huma.Register(h, huma.Operation{
@@ -85,6 +82,7 @@ func (a *api) runs(h huma.API) {
 		if err == nil {
 			o.Body.Items, err = a.src.Attempts(ctx, run.ID)
 		}
+		o.Body.Items = list(o.Body.Items)
 		return o, a.refuse(ctx, err)
 	})
 
@@ -102,14 +100,15 @@ func (a *api) runs(h huma.API) {
 		if err == nil {
 			o.Body.Items, err = a.src.Timeline(ctx, run.ID)
 		}
+		o.Body.Items = list(o.Body.Items)
 		return o, a.refuse(ctx, err)
 	})
 }
 
 func (a *api) changes(h huma.API) {
 	type submitInput struct {
-		Key     string `header:"Idempotency-Key" doc:"the same key brings the same run"`
-		RawBody []byte
+		Key string `header:"Idempotency-Key" doc:"the same key brings the same run"`
+		rawBody
 	}
 	type submitOutput struct {
 		Status int
@@ -156,7 +155,7 @@ func (a *api) changes(h huma.API) {
 	}
 	type rerunInput struct {
 		RunPath
-		RawBody []byte
+		rawBody
 	}
 	type rerunOutput struct {
 		Status int

@@ -33,7 +33,7 @@ func (a *api) streams(h huma.API) {
 		OperationID: "get-events", Method: http.MethodGet, Path: "/api/v1/runs/{id}/events", Tags: []string{"events"},
 		Summary: "The events of a run, in order and without gaps",
 		Description: "NDJSON, one event a line, each with its id. With follow=true it goes on until the run has ended; " +
-			"a last line {\"end\":true} says that nothing is missing. With Accept: text/event-stream the same as server-sent " +
+			"a last line {\"end\":true} says that nothing is missing, {\"error\":…,\"code\":…} why the rest does not come. With Accept: text/event-stream the same as server-sent " +
 			"events (heartbeat 15 s), the end as event \"end\". A stream that ends without it was cut: go on after the last id.",
 		Responses: map[string]*huma.Response{"200": {Description: "events", Content: map[string]*huma.MediaType{"application/x-ndjson": {}, "text/event-stream": {}}}},
 	}, func(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
@@ -63,10 +63,10 @@ func (a *api) streams(h huma.API) {
 			if hc.Context().Err() != nil {
 				return // nothing is wrong with the events: a bare end means come again
 			}
-			s.end(err)
 			if err != nil && !errors.Is(err, errGone) {
 				a.log.WarnContext(hc.Context(), "streaming events", "run", run.ID, "err", err)
 			}
+			s.end(err)
 		}}, nil
 	})
 
@@ -94,9 +94,12 @@ func (a *api) watch(hc huma.Context) {
 	for {
 		items, _, err := a.src.Runs(hc.Context(), Filter{Limit: 50})
 		if err != nil {
+			if hc.Context().Err() == nil {
+				a.log.WarnContext(hc.Context(), "listing runs for a watcher", "err", err)
+			}
 			return
 		}
-		b, err := json.Marshal(Page{Items: items})
+		b, err := json.Marshal(Page{Items: list(items)})
 		if err != nil || s.named("changed", b) != nil {
 			return
 		}
@@ -233,21 +236,27 @@ func (s *stream) named(name string, data []byte) error {
 	return s.err
 }
 
-// end says that the stream is whole, or why it is not.
+// end says that the stream is whole, or why it is not: an error without a
+// code of its own is told flat.
 func (s *stream) end(err error) {
 	last := []byte(`{"end":true}`)
 	if err != nil {
-		text, jerr := json.Marshal(map[string]string{"error": err.Error()})
-		if jerr != nil {
-			return
-		}
-		last = text
+		last = fmt.Appendf(nil, `{"error":%s,"code":%q}`, tallyman.AppendString(nil, told(err)), tallyman.CodeOf(err))
 	}
 	if s.sse {
 		_ = s.named("end", last) // a follower that has gone reads nothing
 		return
 	}
 	s.write(func() { _, _ = s.w.Write(append(last, '\n')) })
+}
+
+// told is what a follower is told of an error.
+func told(err error) string {
+	var e *tallyman.Error
+	if errors.As(err, &e) {
+		return err.Error()
+	}
+	return flat
 }
 
 func (s *stream) close() {
