@@ -44,14 +44,15 @@ func NewSocket(path string) *Client {
 	c := &Client{base: "http://tallyman"}
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := d.DialContext(ctx, "unix", path)
-			if err == nil || c.absent == nil {
-				return conn, err
+			for try := 0; ; try++ {
+				conn, err := d.DialContext(ctx, "unix", path)
+				if err == nil || c.absent == nil || try == absentTries {
+					return conn, err
+				}
+				if err := c.absent(ctx); err != nil {
+					return nil, err
+				}
 			}
-			if err := c.absent(ctx); err != nil {
-				return nil, err
-			}
-			return d.DialContext(ctx, "unix", path)
 		},
 		DisableCompression: true,
 		ReadBufferSize:     64 << 10,
@@ -59,8 +60,12 @@ func NewSocket(path string) *Client {
 	return c
 }
 
+// absentTries is how often a socket is tried again: who was there a moment ago
+// may have gone.
+const absentTries = 5
+
 // OnAbsent sets what is called when nobody listens on the socket, before the
-// call is given up: when it returns nil, the socket is tried once more. Nothing
+// call is given up: when it returns nil, the socket is tried again. Nothing
 // has been sent by then. It is set before the first call, and may be called
 // from several goroutines.
 func (c *Client) OnAbsent(f func(ctx context.Context) error) { c.absent = f }
@@ -68,13 +73,13 @@ func (c *Client) OnAbsent(f func(ctx context.Context) error) { c.absent = f }
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-func (c *Client) do(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, tallyman.Errorf(tallyman.Invalid, "call %s: %w", path, err)
 	}
-	for k, v := range header {
-		req.Header[k] = v
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -131,7 +136,7 @@ func problem(resp *http.Response) error {
 	return &tallyman.Error{Code: code, Message: text, Reason: p.Reason}
 }
 
-func (c *Client) call(ctx context.Context, method, path string, header http.Header, in, out any) error {
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -139,12 +144,8 @@ func (c *Client) call(ctx context.Context, method, path string, header http.Head
 			return fmt.Errorf("encode the request: %w", err)
 		}
 		body = bytes.NewReader(b)
-		if header == nil {
-			header = http.Header{}
-		}
-		header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.do(ctx, method, path, header, body)
+	resp, err := c.do(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -158,18 +159,24 @@ func (c *Client) call(ctx context.Context, method, path string, header http.Head
 	return nil
 }
 
-func runPath(id string) string { return "/api/v1/runs/" + url.PathEscape(id) }
+// runPath is the path of a run; a name of dots alone stays a name.
+func runPath(id string) string {
+	if id == "." || id == ".." {
+		return "/api/v1/runs/" + strings.ReplaceAll(id, ".", "%2E")
+	}
+	return "/api/v1/runs/" + url.PathEscape(id)
+}
 
 // Submit submits a run. With a key the same run comes back for the same
 // request; Conflict for another.
 func (c *Client) Submit(ctx context.Context, req tallyman.Request) (run tallyman.Run, err error) {
-	err = c.call(ctx, http.MethodPost, "/api/v1/runs", nil, req, &run)
+	err = c.call(ctx, http.MethodPost, "/api/v1/runs", req, &run)
 	return run, err
 }
 
 // Run returns a run by its id, name, or a unique part of the id.
 func (c *Client) Run(ctx context.Context, id string) (run tallyman.Run, err error) {
-	err = c.call(ctx, http.MethodGet, runPath(id), nil, nil, &run)
+	err = c.call(ctx, http.MethodGet, runPath(id), nil, &run)
 	return run, err
 }
 
@@ -211,25 +218,25 @@ func (c *Client) Runs(ctx context.Context, o ListOptions) (items []tallyman.Run,
 		Items []tallyman.Run `json:"items"`
 		Next  string         `json:"next"`
 	}
-	err = c.call(ctx, http.MethodGet, "/api/v1/runs?"+q.Encode(), nil, nil, &page)
+	err = c.call(ctx, http.MethodGet, "/api/v1/runs?"+q.Encode(), nil, &page)
 	return page.Items, page.Next, err
 }
 
 // Stop asks a run to end.
 func (c *Client) Stop(ctx context.Context, id string) (run tallyman.Run, err error) {
-	err = c.call(ctx, http.MethodPost, runPath(id)+"/stop", nil, nil, &run)
+	err = c.call(ctx, http.MethodPost, runPath(id)+"/stop", nil, &run)
 	return run, err
 }
 
 // Rerun submits a run's request again, with changes.
 func (c *Client) Rerun(ctx context.Context, id string, set map[string]string) (run tallyman.Run, err error) {
-	err = c.call(ctx, http.MethodPost, runPath(id)+"/rerun", nil, map[string]any{"set": set}, &run)
+	err = c.call(ctx, http.MethodPost, runPath(id)+"/rerun", map[string]any{"set": set}, &run)
 	return run, err
 }
 
 // Delete removes an ended run.
 func (c *Client) Delete(ctx context.Context, id string) error {
-	return c.call(ctx, http.MethodDelete, runPath(id), nil, nil, nil)
+	return c.call(ctx, http.MethodDelete, runPath(id), nil, nil)
 }
 
 // Attempts returns the attempts of a run.
@@ -256,13 +263,13 @@ func items[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 	var page struct {
 		Items []T `json:"items"`
 	}
-	err := c.call(ctx, http.MethodGet, path, nil, nil, &page)
+	err := c.call(ctx, http.MethodGet, path, nil, &page)
 	return page.Items, err
 }
 
 // Artifact opens a file that a run left.
 func (c *Client) Artifact(ctx context.Context, id, name string) (io.ReadCloser, int64, error) {
-	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/artifact?name="+url.QueryEscape(name), nil, nil)
+	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/artifact?name="+url.QueryEscape(name), nil)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -271,13 +278,16 @@ func (c *Client) Artifact(ctx context.Context, id, name string) (io.ReadCloser, 
 
 // Prompt returns the whole prompt of a run.
 func (c *Client) Prompt(ctx context.Context, id string) (string, error) {
-	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/prompt", nil, nil)
+	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/prompt", nil)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return string(b), err
+	if err != nil {
+		return "", tallyman.Errorf(tallyman.Unavailable, "read the prompt: %w", err)
+	}
+	return string(b), nil
 }
 
 // Info describes the server.
@@ -291,7 +301,7 @@ type Info struct {
 
 // Info asks the server who it is.
 func (c *Client) Info(ctx context.Context) (i Info, err error) {
-	err = c.call(ctx, http.MethodGet, "/api/v1/info", nil, nil, &i)
+	err = c.call(ctx, http.MethodGet, "/api/v1/info", nil, &i)
 	return i, err
 }
 
@@ -300,7 +310,7 @@ func (c *Client) LoginLink(ctx context.Context) (string, error) {
 	var link struct {
 		URL string `json:"url"`
 	}
-	err := c.call(ctx, http.MethodPost, "/api/v1/login-link", nil, nil, &link)
+	err := c.call(ctx, http.MethodPost, "/api/v1/login-link", nil, &link)
 	return link.URL, err
 }
 
@@ -313,6 +323,6 @@ type Pruned struct {
 
 // Prune removes runs that ended longer ago than age.
 func (c *Client) Prune(ctx context.Context, age tallyman.Duration, dryRun bool) (p Pruned, err error) {
-	err = c.call(ctx, http.MethodPost, "/api/v1/prune", nil, map[string]any{"age": age, "dry_run": dryRun}, &p)
+	err = c.call(ctx, http.MethodPost, "/api/v1/prune", map[string]any{"age": age, "dry_run": dryRun}, &p)
 	return p, err
 }

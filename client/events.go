@@ -3,7 +3,9 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -68,7 +70,7 @@ func (c *Client) eventsOnce(ctx context.Context, id string, o *EventOptions, fn 
 	if o.Deltas {
 		q.Set("deltas", "true")
 	}
-	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/events?"+q.Encode(), nil, nil)
+	resp, err := c.do(ctx, http.MethodGet, runPath(id)+"/events?"+q.Encode(), nil)
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (c *Client) eventsOnce(ctx context.Context, id string, o *EventOptions, fn 
 		case bytes.Equal(line, []byte(`{"end":true}`)):
 			return nil
 		case bytes.HasPrefix(line, []byte(`{"error":`)):
-			return tallyman.Errorf(tallyman.Internal, "reading events: %s", line)
+			return ending(line)
 		}
 		if err := fn(line); err != nil {
 			return err
@@ -95,6 +97,18 @@ func (c *Client) eventsOnce(ctx context.Context, id string, o *EventOptions, fn 
 			o.After = event
 		}
 	}
+}
+
+// ending reads the line that says why the rest of the events does not come.
+func ending(line []byte) error {
+	var told struct {
+		Error string        `json:"error"`
+		Code  tallyman.Code `json:"code"`
+	}
+	if err := json.Unmarshal(line, &told); err != nil {
+		return errors.Join(errCut, err)
+	}
+	return &tallyman.Error{Code: cmp.Or(told.Code, tallyman.Internal), Message: told.Error}
 }
 
 // readLine reads a line of any length, without its newline. An incomplete
