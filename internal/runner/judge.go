@@ -7,28 +7,28 @@ import (
 )
 
 // judge puts our own knowledge over what the harness says: an intent of ours
-// that came before the end is the reason; then memory; then the harness.
-func judge(out tallyman.Outcome, exit tallyman.Exit, intent *order, interrupted bool, oomKills int) tallyman.Outcome {
+// that came before the end is the reason; then memory; then the harness. What
+// it achieved counts in an interruption only when its result was said before
+// our signal: exit code 0 is also how a program ends that was told to.
+func judge(out tallyman.Outcome, exit tallyman.Exit, how ending, oomKills int) tallyman.Outcome {
 	if exit.Signal == "" {
 		code := exit.Code
 		out.ExitCode = &code
 	}
 	out.Signal = exit.Signal
-	out.OOMKills = max(0, oomKills)
+	// A counter that moved beside us is not proof that it was our agent.
+	if exit.Signal == "SIGKILL" && exit.Sent != "SIGKILL" {
+		out.OOMKills = max(0, oomKills)
+	}
 	switch {
-	case intent != nil:
-		out.Reason, out.Message = intent.reason, intent.message
-	case interrupted && out.Reason != tallyman.Completed:
+	case how.intent != nil:
+		out.Reason, out.Message = how.intent.reason, how.intent.message
+	case how.interrupted && (!how.said || out.Reason != tallyman.Completed):
 		out.Reason, out.Interrupted = "", true
 		out.Message = "the runner was told to end while the agent was at work"
-	case oomKills > 0 && exit.Signal == "SIGKILL" && exit.Sent == "" && out.Reason != tallyman.Completed:
+	case out.OOMKills > 0 && exit.Sent == "" && out.Reason != tallyman.Completed:
 		out.Reason = tallyman.OOMKilled
-		out.Message = fmt.Sprintf("the kernel killed the agent for memory (%d kills in its control group)", oomKills)
-	default:
-		// A counter that moved beside us is not proof that it was our agent.
-		if exit.Signal != "SIGKILL" || exit.Sent != "" {
-			out.OOMKills = 0
-		}
+		out.Message = fmt.Sprintf("the kernel killed the agent for memory (%d kills in its control group)", out.OOMKills)
 	}
 	if out.Reason == tallyman.Completed {
 		return out

@@ -401,8 +401,16 @@ func TestAStopOrderEndsTheAgent(t *testing.T) {
 }
 
 func TestARunnerThatIsToldToEndIsInterrupted(t *testing.T) {
+	t.Run("an agent that dies of it", func(t *testing.T) { interruption(t, `echo up; sleep 600`) })
+	t.Run("an agent that ends with 0", func(t *testing.T) {
+		interruption(t, `trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done`)
+	})
+}
+
+func interruption(t *testing.T, script string) {
+	t.Helper()
 	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
-	a.spec = agentSpec(t, `echo up; sleep 600`)
+	a.spec = agentSpec(t, script)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
 		eventually(t, "the agent is up", func() bool {

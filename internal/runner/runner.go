@@ -232,7 +232,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	fault.Point(fault.RunnerAgentRecorded)
 	a.follow(r.rec)
 
-	intent, interrupted := r.watch(ctx, a, lost)
+	how := r.watch(ctx, a, lost)
 	r.ended = time.Now()
 	if w, _ := r.rec.look(); w.finished() {
 		r.ended = w.result
@@ -255,118 +255,16 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	if counted {
 		moved = oomAfter - oomBefore
 	}
-	out := judge(r.rec.outcome(exit), exit, intent, interrupted, moved)
+	out := judge(r.rec.outcome(exit), exit, how, moved)
 	out.Started = true
+	if out.Reason == tallyman.Completed && out.OOMKills > 0 {
+		r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "oom", Text: fmt.Sprintf(
+			"the kernel killed the agent for memory after its result (%d kills in its control group)", out.OOMKills)})
+	}
 	if verdict := r.outputs(context.WithoutCancel(ctx), since); verdict != nil && out.Reason == tallyman.Completed {
 		out.Reason, out.Message = verdict.reason, verdict.message
 	}
 	return out
-}
-
-// watch waits for the harness to end and ends it when something demands it:
-// an order, a limit, a result that the process outlives, our own end.
-func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (intent *order, interrupted bool) {
-	stopping := false
-	stop := func() {
-		if !stopping {
-			stopping = true
-			go a.stop(r.adapter.StopOrder(), r.spec.Grace.D())
-		}
-	}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var told told
-	done, final, failed := ctx.Done(), r.up.final, r.rec.failed
-	for {
-		w, cursor := r.rec.look()
-		now := time.Now()
-		again := r.tell(&told, w, cursor, now)
-		finished := w.finished()
-		if intent == nil && !finished {
-			if intent = exceeded(r.spec.Agent.Limits, r.spec.Used, w, now); intent != nil {
-				r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "limit", Text: string(intent.reason) + ": " + intent.message})
-				stop()
-			}
-		}
-		if w.progress.Fatal != "" {
-			stop() // its outcome says why it could not end well
-		}
-		if finished && now.Sub(w.result) >= r.spec.ResultGrace.D() {
-			stop()
-		}
-		if b := r.spec.OrphanBudget.D(); b > 0 && r.up.silence() >= b {
-			interrupted = true
-			stop()
-		}
-		timer.Reset(min(again, r.wait(w, finished, now)))
-		select {
-		case <-a.exited:
-			return intent, interrupted
-		case <-r.rec.changed:
-		case <-timer.C:
-		case o := <-r.up.orders:
-			if w, _ := r.rec.look(); intent == nil && !w.finished() {
-				intent = &order{o.Reason, o.Message}
-				r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "stop", Text: o.Message})
-			}
-			stop()
-		case <-done:
-			done, interrupted = nil, true
-			stop()
-		case <-final:
-			final, interrupted = nil, true
-			stop()
-		case <-lost:
-			lost, interrupted = nil, true
-			stop()
-		case <-failed:
-			failed = nil
-			intent = &order{tallyman.BackendError, brokenMessage(r.up.dir, r.rec.err)}
-			stop()
-		}
-	}
-}
-
-// told is what control has been told of a harness at work.
-type told struct {
-	first bool
-	usage tallyman.Usage
-	at    time.Time // when usage was
-}
-
-// tell tells control what is new, and returns when there may be more to tell
-// even if nothing happens.
-func (r *run) tell(t *told, w watch, cursor uint64, now time.Time) (again time.Duration) {
-	if !t.first && !w.first.IsZero() {
-		t.first = true
-		r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFirst, At: w.first})
-	}
-	u := w.progress.Usage
-	if u == t.usage {
-		return time.Hour
-	}
-	if due := t.at.Add(usagePeriod).Sub(now); due > 0 {
-		return due
-	}
-	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactUsage, At: now, Usage: &u})
-	t.usage, t.at = u, now
-	return time.Hour
-}
-
-// wait is how long nothing needs to be looked at, if nothing happens.
-func (r *run) wait(w watch, finished bool, now time.Time) time.Duration {
-	wait := time.Hour
-	if next := nextLook(r.spec.Agent.Limits, w); !next.IsZero() {
-		wait = next.Sub(now)
-	}
-	if finished {
-		wait = min(wait, w.result.Add(r.spec.ResultGrace.D()).Sub(now))
-	}
-	if b := r.spec.OrphanBudget.D(); b > 0 {
-		wait = min(wait, b-r.up.silence(), time.Second)
-	}
-	// A limit that was exceeded already is being acted on: look now and then.
-	return max(wait, 20*time.Millisecond)
 }
 
 // end records the final event and tells control. It returns its cursor.

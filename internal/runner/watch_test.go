@@ -35,8 +35,7 @@ type stage struct {
 	lost   chan struct{}
 	done   chan struct{}
 
-	intent      *order
-	interrupted bool
+	ending
 }
 
 // adapter is a harness that is asked to stop in its own way.
@@ -78,7 +77,7 @@ func onStage(t *testing.T, spec tallyman.RunnerSpec, scene func(*stage)) *stage 
 		s.stop = stop
 		go func() {
 			defer close(s.done)
-			s.intent, s.interrupted = s.watch(ctx, s.agent, s.lost)
+			s.ending = s.watch(ctx, s.agent, s.lost)
 		}()
 		defer func() { close(s.agent.exited); <-s.done; synctest.Wait() }()
 		scene(s)
@@ -137,6 +136,7 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 		scene       func(*stage)
 		reason      tallyman.Reason
 		interrupted bool
+		said        bool
 	}{
 		"a result that the process outlives": {
 			scene: func(s *stage) {
@@ -147,6 +147,7 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 				s.at(15)
 				s.stopping()
 			},
+			said: true,
 		},
 		"even when it goes on talking": {
 			scene: func(s *stage) {
@@ -160,6 +161,7 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 				s.at(15)
 				s.stopping()
 			},
+			said: true,
 		},
 		"a new turn after a result begins anew": {
 			scene: func(s *stage) {
@@ -174,6 +176,7 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 				s.at(70)
 				s.stopping()
 			},
+			said: true,
 		},
 		"an order": {
 			scene: func(s *stage) {
@@ -200,6 +203,7 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 				synctest.Wait()
 				s.stopping()
 			},
+			said: true,
 		},
 		"something that cannot end well": {
 			scene: func(s *stage) {
@@ -212,6 +216,24 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 				s.stop()
 				synctest.Wait()
 				s.stopping()
+			},
+			interrupted: true,
+		},
+		"the runner's own end after the result": {
+			scene: func(s *stage) {
+				s.knows(harness.Progress{Result: true})
+				s.stop()
+				synctest.Wait()
+				s.stopping()
+			},
+			interrupted: true, said: true,
+		},
+		"a result that comes after our signal": {
+			scene: func(s *stage) {
+				s.stop()
+				synctest.Wait()
+				s.stopping()
+				s.knows(harness.Progress{Result: true})
 			},
 			interrupted: true,
 		},
@@ -254,8 +276,8 @@ func TestWhatElseEndsTheHarness(t *testing.T) {
 			if s.intent != nil {
 				reason = s.intent.reason
 			}
-			if reason != c.reason || s.interrupted != c.interrupted {
-				t.Errorf("intent %q, interrupted %v; want %q, %v", reason, s.interrupted, c.reason, c.interrupted)
+			if reason != c.reason || s.interrupted != c.interrupted || s.said != c.said {
+				t.Errorf("intent %q, interrupted %v, said %v; want %q, %v, %v", reason, s.interrupted, s.said, c.reason, c.interrupted, c.said)
 			}
 		})
 	}
