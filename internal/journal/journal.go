@@ -29,8 +29,10 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-// MaxRecord is how many bytes one record may have.
-const MaxRecord = 128 << 20
+// MaxRecord is how many bytes one record may have. History takes as much for
+// one event (its MaxLine, the same number): a record above that could be kept
+// here and never be delivered.
+const MaxRecord = 64 << 20
 
 // ErrClosed is what a writer says after Close.
 var ErrClosed = errors.New("the journal is closed")

@@ -45,7 +45,12 @@ func newLineReader(r io.Reader) *lineReader {
 func (l *lineReader) next() (chunk, error) {
 	l.out.lines, l.out.cuts = l.out.lines[:0], nil
 	if l.off > 0 {
-		copy(l.buf, l.buf[l.off:l.n])
+		into := l.buf
+		if len(l.buf) > readSize && l.n-l.off < readSize {
+			into = make([]byte, readSize) // a long line was handed out: its memory is not kept
+		}
+		copy(into, l.buf[l.off:l.n])
+		l.buf = into
 		l.n, l.scan, l.off = l.n-l.off, l.scan-l.off, 0
 	}
 	if l.n == len(l.buf) {

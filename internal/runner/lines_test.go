@@ -67,6 +67,26 @@ func TestALineTooLongToHoldKeepsDigestAndWhatFollows(t *testing.T) {
 	}
 }
 
+func TestTheMemoryOfALongLineIsNotKept(t *testing.T) {
+	l := newLineReader(io.MultiReader(strings.NewReader(strings.Repeat("x", 3<<20)+"\nrest"), strings.NewReader(" of it\n"), strings.NewReader("end\n")))
+	var got []string
+	for {
+		c, err := l.next()
+		for _, line := range c.lines {
+			got = append(got, string(line))
+		}
+		if err != nil {
+			break
+		}
+	}
+	if len(l.buf) != readSize {
+		t.Errorf("it keeps %d bytes", len(l.buf))
+	}
+	if len(got) != 3 || len(got[0]) != 3<<20 || got[1] != "rest of it" || got[2] != "end" {
+		t.Errorf("got %d lines", len(got))
+	}
+}
+
 func TestTheTailOfALongLineIsItsLastBytes(t *testing.T) {
 	l, all := newLongLine(), []byte(nil)
 	for range 500 {

@@ -3,7 +3,6 @@ package runner
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +45,7 @@ func (u *uplink) report(ctx context.Context) error {
 		}
 	}
 	fault.Point(fault.RunnerReporting)
-	body, err := json.Marshal(tallyman.ControlReport{Facts: facts, LastCursor: u.journal.Durable()})
+	body, err := encode(tallyman.ControlReport{Facts: facts, LastCursor: u.journal.Durable()})
 	if err != nil {
 		return fmt.Errorf("encode facts: %w", err)
 	}

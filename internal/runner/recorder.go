@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"encoding/json"
 	"maps"
 	"strings"
 	"sync"
@@ -137,7 +136,7 @@ func (r *recorder) encode() {
 		}
 		r.mask.Event(e)
 		r.observe(e)
-		r.arena = e.AppendJSON(r.arena)
+		r.arena = appendEvent(r.arena, e)
 		r.ends = append(r.ends, len(r.arena))
 	}
 	for _, d := range r.batch.Deltas {
@@ -257,12 +256,4 @@ func (r *recorder) tails() (output, stderr string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.output.String(), r.stderr.String()
-}
-
-func data(v any) json.RawMessage {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil
-	}
-	return b
 }

@@ -273,6 +273,7 @@ func (r *run) end(out tallyman.Outcome) uint64 {
 	out.Result = r.rec.mask.String(out.Result)
 	out.Structured = r.rec.mask.JSON(out.Structured)
 	out.Message = cut(r.rec.mask.String(out.Message), 2000)
+	out = fit(out)
 	cursor := r.rec.event(tallyman.Event{Type: tallyman.EventRunnerEnded, Data: data(out)})
 	if err := r.broken(cursor); err != nil {
 		return r.endBroken(out, err)
