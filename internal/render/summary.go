@@ -34,7 +34,7 @@ func Summary(run tallyman.Run) []string {
 	add("turns", strconv.Itoa(run.Usage.Turns))
 	add("tokens", Tokens(run.Usage))
 	add("cost", costWithSource(run.Usage))
-	add("duration", Took(RunTook(run, time.Time{})))
+	add("duration", Took(RunTook(run, time.Now())))
 	return lines
 }
 

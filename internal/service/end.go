@@ -54,11 +54,15 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 			}
 		}
 		e := against(e, run, a)
-		a = endAttempt(a, e, now)
+		at := now
+		if !e.FinalAt.IsZero() && e.FinalAt.Before(now) {
+			at = e.FinalAt.UTC().Truncate(time.Microsecond) // nobody was there to hear it
+		}
+		a = endAttempt(a, e, at)
 		if err := tx.PutAttempt(a); err != nil {
 			return err
 		}
-		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: now, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: e.Outcome}
+		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: at, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: e.Outcome}
 		t.Outcome.Result = result
 		if wait, again := f.Agent.Retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: a.StartedAt != nil}, earlier); again {
 			at := now.Add(wait)

@@ -250,6 +250,9 @@ func (s *Service) detail(ctx context.Context, req tallyman.Request, a tallyman.A
 
 func (s *Service) newRun(req tallyman.Request, a tallyman.Agent) tallyman.Run {
 	id := s.newID()
+	if req.Labels == nil {
+		req.Labels = map[string]string{}
+	}
 	return tallyman.Run{
 		ID: id, Name: tallyman.RunName(a.Name, id), Namespace: req.Namespace,
 		Agent: a.Name, Harness: a.Spec.Harness, Model: a.Spec.Model,
