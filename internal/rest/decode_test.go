@@ -56,6 +56,7 @@ func TestOtherBodiesAreReadAsStrictly(t *testing.T) {
 	for _, c := range [][3]string{
 		{"/api/v1/prune", `{"age":"1h","dryrun":true}`, `unknown key "dryrun"; did you mean "dry_run"?`},
 		{"/api/v1/prune", ``, `request body is required`},
+		{"/api/v1/prune", `{}`, `age is missing: write it like 720h`},
 		{"/api/v1/runs", ``, `request body is required`},
 		{"/api/v1/prune", `{"age":7}`, `age is a number, expected is a text`},
 		{"/api/v1/runs/exec-a/rerun", `{"sets":{}}`, `unknown key "sets"; did you mean "set"?`},

@@ -261,11 +261,17 @@ func (a *api) server(h huma.API) {
 		OperationID: "prune", Method: http.MethodPost, Path: "/api/v1/prune", Tags: []string{"server"},
 		Summary: "Remove ended runs that are older than an age", RequestBody: bodyOf[PruneRequest](h), SkipValidateBody: true, MaxBodyBytes: 1 << 20,
 	}, func(ctx context.Context, in *rawBody) (*prune, error) {
-		var p PruneRequest
-		if err := decode(in.RawBody, &p); err != nil {
+		var given struct {
+			Age    *tallyman.Duration `json:"age"`
+			DryRun bool               `json:"dry_run"`
+		}
+		if err := decode(in.RawBody, &given); err != nil {
 			return nil, a.refuse(ctx, err)
 		}
-		r, err := a.src.Prune(ctx, p)
+		if given.Age == nil {
+			return nil, a.refuse(ctx, tallyman.Errorf(tallyman.Invalid, "age is missing: write it like 720h; 0s removes every ended run"))
+		}
+		r, err := a.src.Prune(ctx, PruneRequest{Age: *given.Age, DryRun: given.DryRun})
 		return &prune{r}, a.refuse(ctx, err)
 	})
 }

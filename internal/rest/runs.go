@@ -124,6 +124,9 @@ func (a *api) changes(h huma.API) {
 		if err := decode(in.RawBody, &req); err != nil {
 			return nil, a.refuse(ctx, err)
 		}
+		if in.Key != "" && req.Key != "" && in.Key != req.Key {
+			return nil, a.refuse(ctx, tallyman.Errorf(tallyman.Invalid, "the Idempotency-Key is %q, the body's key is %q: give one, or the same", in.Key, req.Key))
+		}
 		if in.Key != "" {
 			req.Key = in.Key
 		}

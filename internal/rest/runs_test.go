@@ -89,7 +89,8 @@ func TestEmptyListsAreLists(t *testing.T) {
 func TestSubmit(t *testing.T) {
 	a := newAPI(t, &source{})
 	first := answer[tallyman.Run](t, a.call("POST", "/api/v1/runs", `{"agent":"exec"}`, header("Idempotency-Key", "k")), 201)
-	again := answer[tallyman.Run](t, a.call("POST", "/api/v1/runs", `{"agent":"exec","key":"other"}`, header("Idempotency-Key", "k")), 200)
+	again := answer[tallyman.Run](t, a.call("POST", "/api/v1/runs", `{"agent":"exec","key":"k"}`, header("Idempotency-Key", "k")), 200)
+	problem(t, a.call("POST", "/api/v1/runs", `{"agent":"exec","key":"other"}`, header("Idempotency-Key", "k")), 400)
 	if first.ID == "" || again.ID != first.ID || again.Key != "k" {
 		t.Errorf("%q, then %q with key %q", first.ID, again.ID, again.Key)
 	}
