@@ -20,7 +20,7 @@ func (u *uplink) pushFacts(ctx context.Context) error {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {
-		if err := u.report(ctx); err != nil {
+		if err := patiently(ctx, u.report); err != nil {
 			return err
 		}
 		select {
@@ -66,52 +66,41 @@ func (u *uplink) report(ctx context.Context) error {
 }
 
 // pushEvents brings events to History in the journal's order, and deltas to
-// whoever watches.
+// whoever watches. A server that cannot take them now is asked again; facts
+// and orders flow on meanwhile.
 func (u *uplink) pushEvents(ctx context.Context) error {
 	r, _, err := journal.Open(u.dir)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	u.mu.Lock()
-	sent := u.sent
-	u.mu.Unlock()
+	sent := u.delivered()
 	if err := r.Seek(sent); err != nil {
 		return err
 	}
 	var body []byte
-	for {
-		changed := u.journal.Changed()
-		if u.journal.Durable() == sent && len(u.delta) == 0 {
-			if u.journal.Err() != nil {
-				changed = nil // nothing will follow
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-changed:
-			case <-u.delta:
-				poke(u.delta)
-			}
-			continue
-		}
-		select {
-		case <-u.delta:
-		default:
-		}
+	wait := shortest
+	for u.more(ctx, sent) {
 		body = u.takeDeltas(body[:0])
-		from := sent + 1
 		last, b, err := u.gather(r, sent, body)
 		if err != nil {
 			return err
 		}
 		body = b
-		next, err := u.sendEvents(ctx, from, body)
+		next, err := u.sendEvents(ctx, sent+1, body)
 		var g gap
 		switch {
+		case err == nil:
+			wait = shortest
 		case errors.As(err, &g):
 			next = g.expected
-		case err != nil:
+		case errors.Is(err, errBusy):
+			u.log.DebugContext(ctx, "the server takes no events now", "err", err)
+			next = sent + 1
+			pause(ctx, &wait)
+		case tallyman.CodeOf(err) == tallyman.TooLarge:
+			return fmt.Errorf("the server will never take events %d to %d, they stay on disk: %w", sent+1, last, err)
+		default:
 			return err
 		}
 		if next != last+1 {
@@ -128,6 +117,56 @@ func (u *uplink) pushEvents(ctx context.Context) error {
 		u.mu.Unlock()
 		poke(u.moved)
 	}
+	return nil
+}
+
+// How long a busy server is left alone, growing.
+const (
+	shortest = 50 * time.Millisecond
+	longest  = 5 * time.Second
+)
+
+// pause waits, the next time twice as long, or until ctx ends.
+func pause(ctx context.Context, wait *time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(*wait):
+		*wait = min(2**wait, longest)
+	}
+}
+
+// patiently does something again until the server is not too busy for it.
+func patiently(ctx context.Context, do func(context.Context) error) error {
+	for wait := shortest; ; pause(ctx, &wait) {
+		if err := do(ctx); !errors.Is(err, errBusy) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// more waits until there is something to send after a cursor; false when ctx
+// has ended.
+func (u *uplink) more(ctx context.Context, sent uint64) bool {
+	for ctx.Err() == nil {
+		changed := u.journal.Changed()
+		if u.journal.Durable() != sent {
+			select {
+			case <-u.delta:
+			default:
+			}
+			return true
+		}
+		if u.journal.Err() != nil {
+			changed = nil // nothing will follow
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-u.delta:
+			return true
+		}
+	}
+	return false
 }
 
 func (u *uplink) takeDeltas(body []byte) []byte {

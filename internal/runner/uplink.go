@@ -31,6 +31,10 @@ const (
 // nothing more, events still may come.
 var errFinal = errors.New("the attempt is final")
 
+// errBusy says that a server is there and cannot take something now. Without
+// it, Unavailable means that nobody answered.
+var errBusy = errors.New("try again")
+
 // uplink carries a journal to a gateway. It reads the journal itself, so that
 // nothing but what is durable leaves, and a lost connection loses nothing.
 type uplink struct {
@@ -217,7 +221,7 @@ func statusError(resp *http.Response) error {
 	case http.StatusRequestEntityTooLarge:
 		return tallyman.Errorf(tallyman.TooLarge, "%s", text)
 	}
-	return tallyman.Errorf(tallyman.Unavailable, "the server answered %s: %s", resp.Status, text)
+	return tallyman.Errorf(tallyman.Unavailable, "%w: the server answered %s: %s", errBusy, resp.Status, text)
 }
 
 // fact tells control something that is durable, or about to be.
@@ -248,8 +252,8 @@ func (u *uplink) provisional(d tallyman.Delta) {
 }
 
 // run keeps the journal flowing until ctx ends. A connection that is lost is
-// made anew with a hello. It returns when the server refuses the runner. To be
-// superseded is no refusal: a hello whose answer was lost, and which the
+// made anew with a hello. It returns when the server refuses the runner, or
+// will never take what comes next. To be superseded is no refusal: a hello whose answer was lost, and which the
 // server took later than the next one, does that. Another hello tells.
 func (u *uplink) run(ctx context.Context) error {
 	wait := 10 * time.Millisecond
@@ -263,7 +267,7 @@ func (u *uplink) run(ctx context.Context) error {
 		case errors.Is(err, errFinal):
 			u.closeState()
 			continue
-		case code == tallyman.Unauthorized, code == tallyman.NotFound, code == tallyman.Conflict, code == tallyman.Invalid:
+		case code == tallyman.Unauthorized, code == tallyman.NotFound, code == tallyman.Conflict, code == tallyman.Invalid, code == tallyman.TooLarge:
 			return err
 		}
 		u.log.DebugContext(ctx, "connection lost", "err", err)
@@ -305,7 +309,8 @@ func (u *uplink) stateClosed() bool {
 	return u.isFinal
 }
 
-// session runs the three streams of one connection until one of them fails.
+// session runs the three streams of one connection until one of them gets no
+// answer, or one that is final.
 func (u *uplink) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -320,7 +325,7 @@ func (u *uplink) session(ctx context.Context) error {
 	start(u.pushEvents)
 	if !u.stateClosed() {
 		start(u.pushFacts)
-		start(u.takeOrders)
+		start(func(ctx context.Context) error { return patiently(ctx, u.takeOrders) })
 	}
 	all.Wait()
 	return context.Cause(ctx)

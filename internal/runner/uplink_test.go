@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -430,49 +429,4 @@ func TestAServerThatFailsIsAskedAgain(t *testing.T) {
 	})
 	l.fact(tallyman.Fact{Cursor: l.writes(10), Kind: tallyman.FactStarted})
 	l.delivered(c)
-}
-
-func TestWhatAStatusMeans(t *testing.T) {
-	for name, c := range map[string]struct {
-		status int
-		header string
-		body   string
-		want   tallyman.Code
-		text   string
-	}{
-		"good":                {status: 204},
-		"a problem":           {status: 400, body: `{"detail":"no such cursor"}`, want: tallyman.Invalid, text: "no such cursor"},
-		"a key":               {status: 401, body: `{"detail":"not its key"}`, want: tallyman.Unauthorized, text: "not its key"},
-		"no attempt":          {status: 404, body: "nothing", want: tallyman.NotFound, text: "nothing"},
-		"a conflict":          {status: 409, body: `{"detail":"other bytes"}`, want: tallyman.Conflict, text: "other bytes"},
-		"another process":     {status: 410, body: `{"detail":"stale"}`, want: tallyman.Stale, text: "stale"},
-		"too large":           {status: 413, want: tallyman.TooLarge},
-		"what is not known":   {status: 418, body: "teapot", want: tallyman.Unavailable, text: "teapot"},
-		"a proxy's answer":    {status: 502, body: "<html>", want: tallyman.Unavailable, text: "502"},
-		"a long page, cut":    {status: 500, body: strings.Repeat("x", 1<<20), want: tallyman.Unavailable},
-		"a problem in pieces": {status: 503, body: `{"detail":`, want: tallyman.Unavailable, text: `{"detail":`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rec := httptest.NewRecorder()
-			rec.WriteHeader(c.status)
-			rec.WriteString(c.body)
-			err := statusError(rec.Result())
-			if tallyman.CodeOf(err) != c.want || err != nil && (!strings.Contains(err.Error(), c.text) || len(err.Error()) > 5000) {
-				t.Errorf("got %s %.200v", tallyman.CodeOf(err), err)
-			}
-		})
-	}
-	rec := httptest.NewRecorder()
-	rec.Header().Set("Tallyman-Final", "true")
-	rec.WriteHeader(http.StatusGone)
-	if err := statusError(rec.Result()); !errors.Is(err, errFinal) {
-		t.Errorf("final: %v", err)
-	}
-	rec = httptest.NewRecorder()
-	rec.WriteHeader(http.StatusConflict)
-	rec.WriteString(`{"expected":7}`)
-	var g gap
-	if err := statusError(rec.Result()); !errors.As(err, &g) || g.expected != 7 {
-		t.Errorf("a gap: %v", err)
-	}
 }
