@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,12 +14,6 @@ import (
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/harness"
 )
-
-// promptPointer is what a harness gets on standard input when the prompt is
-// in a file.
-const promptPointer = "Your task is in the file %s. Read it and do what it says."
-
-const promptFileName = "PROMPT.md"
 
 // setupError is why a run could not be set up.
 func setupError(reason tallyman.Reason, format string, args ...any) error {
@@ -136,8 +128,8 @@ func (r *run) environment(more []tallyman.EnvVar) []string {
 // workspace makes the folder that the harness works in.
 func (r *run) workspace(ctx context.Context) error {
 	path := r.spec.Agent.Workspace.Path
-	if url, ok := strings.CutPrefix(path, "git:"); ok {
-		return r.clone(ctx, url)
+	if source, ok := strings.CutPrefix(path, "git:"); ok {
+		return r.clone(ctx, source)
 	}
 	if path == "" || path == "fresh" {
 		if err := os.MkdirAll(r.spec.WorkDir, 0o700); err != nil {
@@ -151,85 +143,6 @@ func (r *run) workspace(ctx context.Context) error {
 	}
 	if !info.IsDir() {
 		return setupError(tallyman.InvalidSpec, "workspace %s is a file; name a folder", r.spec.WorkDir)
-	}
-	return nil
-}
-
-// clone fetches git:URL#ref into the workspace.
-func (r *run) clone(ctx context.Context, url string) error {
-	url, ref, _ := strings.Cut(url, "#")
-	if _, err := os.Stat(filepath.Join(r.spec.WorkDir, ".git")); err == nil {
-		return nil // kept from the attempt before
-	}
-	steps := [][]string{{"clone", "--quiet", "--", url, r.spec.WorkDir}}
-	if ref != "" {
-		steps = append(steps, []string{"-C", r.spec.WorkDir, "checkout", "--quiet", ref, "--"})
-	}
-	for _, args := range steps {
-		cmd := exec.CommandContext(ctx, "git", args...)
-		cmd.Env = append(r.environment(nil), "GIT_TERMINAL_PROMPT=0")
-		out, err := cmd.CombinedOutput()
-		if len(out) > 0 {
-			r.rec.event(tallyman.Event{Type: tallyman.EventSetupOutput, Name: "git", Text: strings.TrimSpace(string(out)), Failed: err != nil})
-		}
-		if errors.Is(err, exec.ErrNotFound) {
-			return setupError(tallyman.SetupFailed, "workspace git:%s: git is not installed where the run is worked", url)
-		}
-		if err != nil {
-			return setupError(tallyman.SetupFailed, "git %s of %s: %w: %s", args[0], url, err, lastLine(string(out)))
-		}
-	}
-	return nil
-}
-
-func lastLine(text string) string {
-	lines := lastLines(text, 1)
-	return lines[len(lines)-1]
-}
-
-// promptToFile keeps a prompt that is not in the spec, or that the agent
-// wants as a file, on disk.
-func (r *run) promptToFile(ctx context.Context) error {
-	inline := r.spec.PromptSize == int64(len(r.spec.Prompt))
-	switch {
-	case !inline:
-		r.promptPath = r.path("prompt")
-		if r.spec.Agent.PromptFile {
-			r.promptPath = filepath.Join(r.spec.WorkDir, promptFileName)
-		}
-		return r.fetchPrompt(ctx)
-	case r.spec.Agent.PromptFile:
-		r.promptPath = filepath.Join(r.spec.WorkDir, promptFileName)
-		if err := os.WriteFile(r.promptPath, []byte(r.spec.Prompt), 0o600); err != nil {
-			return setupError(tallyman.SetupFailed, "write the prompt: %w", err)
-		}
-	}
-	return nil
-}
-
-func (r *run) fetchPrompt(ctx context.Context) error {
-	req, err := r.up.request(ctx, http.MethodGet, "files/prompt", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := r.up.http.Do(req)
-	if err != nil {
-		return setupError(tallyman.ServerUnreachable, "fetch the prompt: %w", err)
-	}
-	defer resp.Body.Close()
-	if err := statusError(resp); err != nil {
-		return setupError(tallyman.SetupFailed, "fetch the prompt: %w", err)
-	}
-	f, err := os.OpenFile(r.promptPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return setupError(tallyman.SetupFailed, "write the prompt: %w", err)
-	}
-	n, err := io.Copy(f, resp.Body)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return setupError(tallyman.SetupFailed, "write the prompt to %s: %w", r.promptPath, err)
-	}
-	if n != r.spec.PromptSize {
-		return setupError(tallyman.SetupFailed, "the prompt has %d bytes, %d arrived", r.spec.PromptSize, n)
 	}
 	return nil
 }
