@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -54,8 +53,9 @@ func findOutputs(root *os.Root, pattern string, since time.Time) ([]string, erro
 }
 
 // outputs uploads what the run left and judges it. The verdict is nil when
-// every declared output is there and valid.
-func (r *run) outputs(ctx context.Context, since time.Time) (verdict *order) {
+// every declared output is there and valid. All uploads together may take the
+// drain budget, and end when the server takes nothing more of this attempt.
+func (r *run) outputs(ctx context.Context, lost <-chan struct{}, since time.Time) (verdict *order) {
 	declared := r.spec.Agent.Outputs
 	if len(declared) == 0 {
 		return nil
@@ -65,7 +65,9 @@ func (r *run) outputs(ctx context.Context, since time.Time) (verdict *order) {
 		return &order{tallyman.NoOutput, fmt.Sprintf("the workspace cannot be read: %v", err)}
 	}
 	defer root.Close()
-	var sent []string
+	ctx, stop := r.uploading(ctx, lost)
+	defer stop()
+	kept := map[string]error{} // by name; nil: the server has it
 	for _, out := range declared {
 		names, err := findOutputs(root, out.Path, since)
 		if err != nil {
@@ -76,16 +78,56 @@ func (r *run) outputs(ctx context.Context, since time.Time) (verdict *order) {
 			verdict = firstOrder(verdict, &order{tallyman.NoOutput, fmt.Sprintf("no file newer than the attempt matches the required output %q", out.Path)})
 		}
 		for _, name := range names {
-			if slices.Contains(sent, name) {
-				continue
+			err, tried := kept[name]
+			if !tried {
+				err = r.upload(ctx, root, name)
+				kept[name] = err
 			}
-			sent = append(sent, name)
-			if v := r.upload(ctx, root, name); v != nil {
-				verdict = firstOrder(verdict, v)
-			}
+			verdict = firstOrder(verdict, r.unkept(name, err, out.IsRequired(), tried))
 		}
 	}
 	return verdict
+}
+
+// uploading is a context for all uploads of an attempt; its cause says why
+// they had to end.
+func (r *run) uploading(ctx context.Context, lost <-chan struct{}) (context.Context, context.CancelFunc) {
+	budget := r.spec.DrainBudget.D()
+	ctx, stop := context.WithTimeoutCause(ctx, budget, fmt.Errorf("the server did not take it within %s", budget))
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-lost:
+			cancel(errors.New("the server refuses the runner"))
+		case <-r.up.final:
+			cancel(errFinal)
+		}
+	}()
+	return ctx, func() { cancel(nil); stop() }
+}
+
+// unkept judges an output that the server does not have. A file that it
+// refuses is bad. One that could not be brought there is no reason to let the
+// agent do its work again: it is missing where it must not, and a notice
+// tells it otherwise, once.
+func (r *run) unkept(name string, err error, required, told bool) *order {
+	switch code := tallyman.CodeOf(err); {
+	case err == nil:
+		return nil
+	case code == tallyman.Invalid:
+		return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s: %v", name, err)}
+	case code == tallyman.TooLarge:
+		return &order{tallyman.OutputTooLarge, fmt.Sprintf("output %s: %v", name, err)}
+	}
+	text := fmt.Sprintf("output %s is there, but could not be kept: %v", name, err)
+	if required {
+		return &order{tallyman.NoOutput, text}
+	}
+	if !told {
+		r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "output", Text: text})
+	}
+	return nil
 }
 
 func firstOrder(a, b *order) *order {
@@ -95,44 +137,44 @@ func firstOrder(a, b *order) *order {
 	return b
 }
 
-// upload sends one file, going on where an interrupted try left off, for the
-// drain budget at most when there is no server to take it.
-func (r *run) upload(ctx context.Context, root *os.Root, name string) *order {
+// upload sends one file, going on where an interrupted try left off, until
+// ctx ends. An error is Invalid when the file cannot be read or is refused,
+// TooLarge when it is refused for its size.
+func (r *run) upload(ctx context.Context, root *os.Root, name string) error {
 	f, err := root.Open(name)
 	if err != nil {
-		return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s cannot be read: %v", name, err)}
+		return tallyman.Errorf(tallyman.Invalid, "it cannot be read: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	size, err := io.Copy(sum, f)
 	if err != nil {
-		return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s cannot be read: %v", name, err)}
+		return tallyman.Errorf(tallyman.Invalid, "it cannot be read: %w", err)
 	}
 	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	began, wait := time.Now(), 50*time.Millisecond
-	for {
-		err := r.send(ctx, f, name, digest, size)
-		switch code := tallyman.CodeOf(err); {
-		case err == nil:
+	for wait := shortest; ctx.Err() == nil; pause(ctx, &wait) {
+		e := r.send(ctx, f, name, digest, size)
+		if e == nil {
 			r.rec.event(tallyman.Event{Type: tallyman.EventArtifact, Name: name, Data: data(map[string]any{"size": size, "digest": digest})})
 			return nil
-		case code == tallyman.Invalid:
-			return &order{tallyman.OutputInvalid, fmt.Sprintf("output %s: %v", name, err)}
-		case code == tallyman.TooLarge:
-			return &order{tallyman.OutputTooLarge, fmt.Sprintf("output %s: %v", name, err)}
-		case code != tallyman.Unavailable, ctx.Err() != nil, time.Since(began) >= r.spec.DrainBudget.D():
-			return &order{tallyman.BackendError, fmt.Sprintf("output %s could not be kept: %v", name, err)}
 		}
-		select {
-		case <-ctx.Done():
-			return &order{tallyman.BackendError, fmt.Sprintf("output %s could not be kept: %v", name, err)}
-		case <-time.After(wait):
-			wait = min(2*wait, 5*time.Second)
+		if tallyman.CodeOf(e) != tallyman.Unavailable {
+			return e
+		}
+		if err == nil || ctx.Err() == nil {
+			err = e // what was said before the end says more than the end
 		}
 	}
+	if err == nil {
+		return tallyman.Errorf(tallyman.Unavailable, "%w", context.Cause(ctx))
+	}
+	return tallyman.Errorf(tallyman.Unavailable, "%w; the last try: %w", context.Cause(ctx), err)
 }
 
+// send does one try, for a call's time at most: the next goes on from there.
 func (r *run) send(ctx context.Context, f *os.File, name, digest string, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, callPeriod)
+	defer cancel()
 	where := "artifacts/" + url.PathEscape(name) + "?digest=" + url.QueryEscape(digest) + "&size=" + strconv.FormatInt(size, 10)
 	head, err := r.up.request(ctx, http.MethodHead, where, nil)
 	if err != nil {

@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestOutputsAreUploadedAndJudged(t *testing.T) {
 
 func TestARefusedOutputFailsARunThatWasGood(t *testing.T) {
 	for status, reason := range map[int]tallyman.Reason{
-		http.StatusBadRequest: tallyman.OutputInvalid, http.StatusRequestEntityTooLarge: tallyman.OutputTooLarge, http.StatusConflict: tallyman.BackendError,
+		http.StatusBadRequest: tallyman.OutputInvalid, http.StatusRequestEntityTooLarge: tallyman.OutputTooLarge, http.StatusConflict: tallyman.NoOutput,
 	} {
 		a := &attempt{channel: newChannel(t), dir: t.TempDir()}
 		a.spec = agentSpec(t, `echo a > a.txt`, func(s *tallyman.RunnerSpec) { s.Agent.Outputs = []tallyman.Output{{Path: "a.txt"}} })
@@ -69,20 +70,64 @@ func TestARefusedOutputFailsARunThatWasGood(t *testing.T) {
 	}
 }
 
-func TestAnUploadThatNobodyTakesEndsWithTheDrainBudget(t *testing.T) {
-	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
-	a.spec = agentSpec(t, `echo a > a.txt`, func(s *tallyman.RunnerSpec) {
-		s.Agent.Outputs = []tallyman.Output{{Path: "a.txt"}}
-		s.DrainBudget = tallyman.Duration(300 * time.Millisecond)
-	})
-	a.before = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPut {
-			answer(w, http.StatusServiceUnavailable, map[string]string{"detail": "no space left"})
-		}
-		return r.Method == http.MethodPut
+// Three files have one budget. The agent has done its work: that the server
+// has no room is no reason to let it do it again.
+func TestUploadsThatNobodyTakesEndWithOneDrainBudget(t *testing.T) {
+	for required, reason := range map[bool]tallyman.Reason{true: tallyman.NoOutput, false: tallyman.Completed} {
+		t.Run(fmt.Sprint("required ", required), func(t *testing.T) {
+			a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+			a.spec = agentSpec(t, `echo a > a.txt; echo b > b.txt; echo c > c.txt`, func(s *tallyman.RunnerSpec) {
+				s.Agent.Outputs = []tallyman.Output{{Path: "*.txt", Required: &required}}
+				s.DrainBudget = tallyman.Duration(700 * time.Millisecond)
+			})
+			a.before = busyUploads
+			began := time.Now()
+			out := a.work(t.Context()).ended(reason)
+			if took := time.Since(began); took > 1900*time.Millisecond {
+				t.Errorf("it took %s", took)
+			}
+			told := out.Message
+			if !required {
+				told = strings.Join(a.texts(tallyman.EventNotice), "\n")
+			}
+			if !strings.Contains(told, "output a.txt is there, but could not be kept") || !strings.Contains(told, "no space left") {
+				t.Errorf("it is told: %s", told)
+			}
+		})
 	}
-	out := a.work(t.Context()).ended(tallyman.BackendError)
-	if !strings.Contains(out.Message, "a.txt") {
-		t.Errorf("the message is %q", out.Message)
+}
+
+func busyUploads(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodPut {
+		answer(w, http.StatusServiceUnavailable, map[string]string{"detail": "no space left"})
+	}
+	return r.Method == http.MethodPut
+}
+
+func TestUploadsEndWithTheAttempt(t *testing.T) {
+	for name, refuse := range map[string]func(*uplink, chan struct{}){
+		"the server refuses the runner": func(_ *uplink, lost chan struct{}) { close(lost) },
+		"the attempt is final":          func(u *uplink, _ chan struct{}) { u.closeState() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChannel(t)
+			c.before = busyUploads
+			l := newLink(t, c)
+			r := &run{rec: newRecorder(l.w, l.provisional), up: l.uplink, spec: agentSpec(t, "")}
+			r.spec.Agent.Outputs = []tallyman.Output{{Path: "a.txt"}}
+			if err := os.MkdirAll(r.spec.WorkDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(r.spec.WorkDir+"/a.txt", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			lost := make(chan struct{})
+			time.AfterFunc(100*time.Millisecond, func() { refuse(r.up, lost) })
+			began := time.Now()
+			v := r.outputs(t.Context(), lost, time.Time{})
+			if v == nil || v.reason != tallyman.NoOutput || !strings.Contains(v.message, name) || time.Since(began) > 5*time.Second {
+				t.Errorf("after %s: %+v", time.Since(began), v)
+			}
+		})
 	}
 }

@@ -261,7 +261,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 		r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "oom", Text: fmt.Sprintf(
 			"the kernel killed the agent for memory after its result (%d kills in its control group)", out.OOMKills)})
 	}
-	if verdict := r.outputs(context.WithoutCancel(ctx), since); verdict != nil && out.Reason == tallyman.Completed {
+	if verdict := r.outputs(context.WithoutCancel(ctx), lost, since); verdict != nil && out.Reason == tallyman.Completed {
 		out.Reason, out.Message = verdict.reason, verdict.message
 	}
 	return out
