@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -66,16 +65,29 @@ func TestAnArtifactGoesOnWhereItsUploadBroke(t *testing.T) {
 	if got := r.offset(text); got != "0" {
 		t.Errorf("at the beginning the offset is %s", got)
 	}
-	// The connection breaks in the middle.
-	broken := io.MultiReader(strings.NewReader(text[:123_456]), iotest.ErrReader(io.ErrUnexpectedEOF))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, r.server.URL+"/runner/v1/attempts/"+r.ref.String()+"/"+where("a", digest(text), len(text)), broken)
-	if err != nil {
+	// The connection breaks in the middle, once some of it has arrived.
+	body, sent := io.Pipe()
+	broken := make(chan error, 1)
+	go func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, r.server.URL+"/runner/v1/attempts/"+r.ref.String()+"/"+where("a", digest(text), len(text)), body)
+		if err != nil {
+			broken <- nil
+			return
+		}
+		req.ContentLength = int64(len(text))
+		req.Header.Set("Authorization", "Bearer "+r.key)
+		_, err = http.DefaultClient.Do(req)
+		broken <- err
+	}()
+	if _, err := io.WriteString(sent, text[:123_456]); err != nil {
 		t.Fatal(err)
 	}
-	req.ContentLength = int64(len(text))
-	req.Header.Set("Authorization", "Bearer "+r.key)
-	if resp, err := http.DefaultClient.Do(req); err == nil {
-		t.Fatalf("the broken upload is answered with %s", resp.Status)
+	for end := time.Now().Add(20 * time.Second); r.offset(text) == "0" && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	_ = sent.CloseWithError(io.ErrUnexpectedEOF)
+	if err := <-broken; err == nil {
+		t.Fatal("the broken upload was answered")
 	}
 	// The server may take a moment to notice. A gap is refused all the same.
 	gap := r.put("a", text, 200_000)
