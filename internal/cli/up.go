@@ -38,7 +38,7 @@ With --stop-runs they are stopped first.`,
 		Args: args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.up(cmd.Context(), stopRuns, background) },
 	}
-	cmd.Flags().Func("listen", "one address, host:port (default 127.0.0.1:7333)", func(v string) error { c.flags["listen"] = v; return nil })
+	cmd.Flags().Func("listen", "one loopback address, host:port (default 127.0.0.1:7333); for others, put a TLS proxy in front or use ssh -L", func(v string) error { c.flags["listen"] = v; return nil })
 	cmd.Flags().Func("max-running", "most attempts at once (default 16)", func(v string) error { c.flags["max-running"] = v; return nil })
 	cmd.Flags().Func("log-format", "text or json", func(v string) error { c.flags["log-format"] = v; return nil })
 	cmd.Flags().BoolVar(&stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")

@@ -4,9 +4,11 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -144,12 +146,37 @@ func wrongServer(server string) string {
 	return ""
 }
 
+// wrongListen says what is wrong with an address to listen on. Tokens would
+// cross the network in the open: only loopback is taken.
 func wrongListen(listen string) string {
-	_, port, err := net.SplitHostPort(listen)
-	if n, numErr := strconv.ParseUint(port, 10, 16); err == nil && numErr == nil && n <= 65535 {
-		return ""
+	host, port, err := net.SplitHostPort(listen)
+	if _, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil {
+		return fmt.Sprintf("%q is no address; write it like 127.0.0.1:7333", listen)
 	}
-	return fmt.Sprintf("%q is no address; write it like 127.0.0.1:7333", listen)
+	if !loopback(host) {
+		return fmt.Sprintf("%q is not on loopback, and this version has no TLS; listen on 127.0.0.1:%s and put a TLS proxy in front, or use ssh -L", listen, port)
+	}
+	return ""
+}
+
+// lookupPatience is how long the name of a host to listen on is looked up.
+const lookupPatience = 5 * time.Second
+
+// loopback reports whether a host is this machine and nothing else.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	if host == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupPatience)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return err == nil && len(ips) > 0 && !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !ip.Unmap().IsLoopback() })
 }
 
 func didYouMean(word string, known []string) string {

@@ -101,12 +101,12 @@ func TestEveryKeyOfTheFileIsRead(t *testing.T) {
 
 func TestFlagsOverEnvironmentOverFile(t *testing.T) {
 	dir := t.TempDir()
-	file := writeFile(t, filepath.Join(dir, "tallyman.yaml"), "grace: 1s\nlisten: :1\nmax-running: 1\nretention: {age: 1h}\n")
-	env := map[string]string{"HOME": "/h", "TALLYMAN_LISTEN": ":2", "TALLYMAN_MAX_RUNNING": "2", "TALLYMAN_RETENTION_SIZE": "2kB", "TALLYMAN_AGENTS": "a:/b", "TALLYMAN_DATA": ""}
+	file := writeFile(t, filepath.Join(dir, "tallyman.yaml"), "grace: 1s\nlisten: localhost:1\nmax-running: 1\nretention: {age: 1h}\n")
+	env := map[string]string{"HOME": "/h", "TALLYMAN_LISTEN": "localhost:2", "TALLYMAN_MAX_RUNNING": "2", "TALLYMAN_RETENTION_SIZE": "2kB", "TALLYMAN_AGENTS": "a:/b", "TALLYMAN_DATA": ""}
 	flags := map[string]string{"max-running": "3", "retention-age": "3h", "token-file": "t"}
 	c, origins := load(t, flags, env, dir)
 	got := []any{c.Grace.String(), c.Listen, c.MaxRunning, c.Retention, c.Agents, c.TokenFile, c.Data, c.File}
-	want := []any{"1s", ":2", 3, config.Retention{Age: tallyman.Duration(3 * time.Hour), Size: 2000}, []string{dir + "/a", "/b"}, dir + "/t", "/h/.local/state/tallyman", file}
+	want := []any{"1s", "localhost:2", 3, config.Retention{Age: tallyman.Duration(3 * time.Hour), Size: 2000}, []string{dir + "/a", "/b"}, dir + "/t", "/h/.local/state/tallyman", file}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
@@ -186,6 +186,8 @@ func TestLoadRefuses(t *testing.T) {
 		"a flag of no key":            {"", map[string]string{"max-run": "1"}, home, `flag --max-run: there is no such key; did you mean "max-running"?`},
 		"no running":                  {"max-running: 0", nil, home, `FILE:1: max-running: 0 would never run anything; write 1 or more`},
 		"no address":                  {"", map[string]string{"listen": "7333"}, home, `flag --listen: listen: "7333" is no address; write it like 127.0.0.1:7333`},
+		"every address":               {"", map[string]string{"listen": ":7333"}, home, `flag --listen: listen: ":7333" is not on loopback, and this version has no TLS; listen on 127.0.0.1:7333 and put a TLS proxy in front, or use ssh -L`},
+		"a public one":                {"listen: 0.0.0.0:80", nil, home, `FILE:1: listen: "0.0.0.0:80" is not on loopback, and this version has no TLS; listen on 127.0.0.1:80 and put a TLS proxy in front, or use ssh -L`},
 		"no port":                     {"listen: 127.0.0.1:http", nil, home, `FILE:1: listen: "127.0.0.1:http" is no address; write it like 127.0.0.1:7333`},
 		"no URL":                      {"server: localhost", nil, home, `FILE:1: server: this is no URL of a server; write it like http://127.0.0.1:7333`},
 		"a password in the URL":       {"", nil, map[string]string{"HOME": "/h", "TALLYMAN_SERVER": "https://u:secret@x"}, `TALLYMAN_SERVER: server: the URL holds a user or password; put the token in a file and name it with token-file`},
@@ -228,7 +230,7 @@ func TestEveryKeyHasAFlagAndAVariable(t *testing.T) {
 		case "max-running":
 			text = "7"
 		case "listen":
-			text = ":7"
+			text = "[::1]:7"
 		case "server":
 			text = "http://x"
 		case "log-level":

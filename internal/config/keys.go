@@ -47,7 +47,7 @@ var keys = []Key{
 		},
 		get: func(c Config) string { return strings.Join(c.Agents, string(filepath.ListSeparator)) },
 	},
-	textKey("listen", "address to listen on, HOST:PORT", func(c *Config) *string { return &c.Listen }),
+	textKey("listen", "loopback address to listen on, HOST:PORT", func(c *Config) *string { return &c.Listen }),
 	{
 		Name: "max-running", Help: "how many attempts run at once",
 		set: func(c *Config, text, _ string) (err error) {
