@@ -11,11 +11,14 @@ const (
 	KindAgent  = "Agent"
 )
 
+// BuiltIn is the origin of the agents that come with tallyman.
+const BuiltIn = "built-in"
+
 // Agent is a named configuration of how to run.
 type Agent struct {
 	Name        string    `json:"name"`
 	Namespace   string    `json:"namespace"`
-	Origin      string    `json:"origin"` // "built-in" or the file it was read from
+	Origin      string    `json:"origin"` // BuiltIn or the file it was read from
 	Description string    `json:"description,omitempty"`
 	Spec        AgentSpec `json:"spec"`
 }

@@ -78,3 +78,17 @@ func TestTheSameRequestHasTheSameDigestWhateverItsKey(t *testing.T) {
 		t.Error("another prompt has the same digest")
 	}
 }
+
+func TestAKeyStandsForTheSameRequestFromAnotherFolderAndAfterAnUpgrade(t *testing.T) {
+	request := func(origin, model, folder string) tallyman.Request {
+		a := tallyman.Agent{Name: "demo", Origin: origin, Spec: tallyman.AgentSpec{Model: model}}
+		return tallyman.Request{Agent: "demo", Prompt: "hi", Inline: &a, Workspace: &tallyman.Workspace{Path: folder}}
+	}
+	first := request(tallyman.BuiltIn, "m1", "/a").Digest()
+	if request(tallyman.BuiltIn, "m2", "/b").Digest() != first {
+		t.Error("the agent's content or the caller's folder changed the digest")
+	}
+	if request("/agents/demo.yaml", "m1", "/a").Digest() == request("/agents/demo.yaml", "m1", "/b").Digest() {
+		t.Error("a workspace that was asked for does not count")
+	}
+}

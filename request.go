@@ -27,10 +27,23 @@ type Request struct {
 	Inline *Agent `json:"inline,omitempty"`
 }
 
-// Digest identifies the request without its key: the same key with another
-// digest is a conflict.
+// Digest identifies what the request asks for: the same key with another
+// digest is a conflict. Left out is what may differ when a caller asks for the
+// same thing again: the key, the inline agent, of which the name counts, and
+// with a built-in inline agent the workspace, which then is the folder that
+// the caller happens to be in. So the same command line brings the first run
+// from another folder, and after an upgrade.
 func (r Request) Digest() string {
 	r.Key = ""
+	if r.Inline != nil {
+		if r.Agent == "" {
+			r.Agent = r.Inline.Name
+		}
+		if r.Inline.Origin == BuiltIn {
+			r.Workspace = nil
+		}
+		r.Inline = nil
+	}
 	b, err := json.Marshal(r) // maps are written in order
 	if err != nil {
 		return ""

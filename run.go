@@ -96,6 +96,12 @@ type Run struct {
 	Version int64 `json:"-"`
 }
 
+// AgentKey names the run's agent across namespaces: NAMESPACE/NAME.
+func (r Run) AgentKey() string { return AgentKey(r.Namespace, r.Agent) }
+
+// AgentKey names an agent across namespaces: NAMESPACE/NAME.
+func AgentKey(namespace, agent string) string { return namespace + "/" + agent }
+
 // Waiting says what holds a queued run back.
 type Waiting struct {
 	Reason   WaitReason `json:"reason"`

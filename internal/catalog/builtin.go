@@ -7,9 +7,6 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-// OriginBuiltin is the origin of agents that come with tallyman.
-const OriginBuiltin = "built-in"
-
 // providers are the variables that log a harness in, and those that only say
 // where its provider is and how to use it. The latter are no secrets: an address that is masked
 // would black out half a transcript.
@@ -52,7 +49,7 @@ func Builtin(demoSteps json.RawMessage) []tallyman.Agent {
 }
 
 func builtin(name, description string, spec tallyman.AgentSpec) tallyman.Agent {
-	return tallyman.Agent{Name: name, Namespace: tallyman.DefaultNamespace, Origin: OriginBuiltin, Description: description, Spec: spec}
+	return tallyman.Agent{Name: name, Namespace: tallyman.DefaultNamespace, Origin: tallyman.BuiltIn, Description: description, Spec: spec}
 }
 
 func withProvider(harness string) tallyman.AgentSpec {

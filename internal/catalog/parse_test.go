@@ -310,7 +310,7 @@ func TestBuiltinAgentsAreValid(t *testing.T) {
 		if err := catalog.Validate(a); err != nil {
 			t.Errorf("%s: %v", a.Name, err)
 		}
-		if a.Origin != "built-in" {
+		if a.Origin != tallyman.BuiltIn {
 			t.Errorf("%s comes from %q", a.Name, a.Origin)
 		}
 	}

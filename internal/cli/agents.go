@@ -37,9 +37,14 @@ func (c *command) agents(ctx context.Context, names []string) error {
 	}
 	if len(names) == 1 {
 		for _, a := range agents {
-			if a.Name == names[0] {
+			if a.Name != names[0] {
+				continue
+			}
+			if c.output != "name" {
 				return c.printJSON(a)
 			}
+			_, err := fmt.Fprintln(c.out, a.Name)
+			return err
 		}
 		var known []string
 		for _, a := range agents {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/render"
 )
@@ -140,7 +141,7 @@ func (c *command) checkAgents(ctx context.Context, cfg config.Config) finding {
 	}
 	files := 0
 	for _, a := range agents {
-		if a.Origin != "built-in" {
+		if a.Origin != tallyman.BuiltIn {
 			files++
 		}
 	}

@@ -79,7 +79,7 @@ Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no ser
 
 func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash int) error {
 	ctx := cmd.Context()
-	req, exec, err := c.request(cmd, o, given, dash)
+	req, err := c.request(cmd, o, given, dash)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 		return err
 	}
 	if s.local {
-		if err := c.inline(&req, s, exec && len(given) > 0 && o.workspace == "" || o.workspace == ""); err != nil {
+		if err := c.inline(&req, s, o.workspace == ""); err != nil {
 			return err
 		}
 	} else if err := checkRemote(req); err != nil {
@@ -131,13 +131,13 @@ func submitError(err error) error {
 	return err
 }
 
-// request reads flags and arguments. exec: the command comes after --.
-func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, dash int) (req tallyman.Request, exec bool, err error) {
+// request reads flags and arguments; a command comes after --.
+func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, dash int) (req tallyman.Request, err error) {
 	req = tallyman.Request{Source: tallyman.SourceCLI, Key: o.key, Model: o.model, Agent: o.harness}
 	words := given
 	if o.harness == "" {
 		if len(given) == 0 || dash == 0 {
-			return req, false, usageError("run needs an agent, and mostly a prompt: tallyman run demo \"say hello\"")
+			return req, usageError("run needs an agent, and mostly a prompt: tallyman run demo \"say hello\"")
 		}
 		req.Agent, words = given[0], given[1:]
 		dash--
@@ -145,34 +145,33 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 	if dash >= 0 {
 		req.Command = words[dash:]
 		words = words[:dash]
-		exec = true
 		if len(req.Command) == 0 {
-			return req, exec, usageError("there is no command after --")
+			return req, usageError("there is no command after --")
 		}
 	} else if req.Agent == "exec" && len(words) > 0 {
-		req.Command, words, exec = words, nil, true
+		req.Command, words = words, nil
 	}
 	if req.Prompt, err = c.prompt(o.file, words); err != nil {
-		return req, exec, err
+		return req, err
 	}
 	if o.harness == "script" {
-		req.Inline = &tallyman.Agent{Name: "script", Origin: "built-in", Spec: tallyman.AgentSpec{Harness: "script"}}
+		req.Inline = &tallyman.Agent{Name: "script", Origin: tallyman.BuiltIn, Spec: tallyman.AgentSpec{Harness: "script"}}
 		req.Agent = "script"
 	}
 	if err := readPairs(o, &req, c.env); err != nil {
-		return req, exec, err
+		return req, err
 	}
 	if cmd.Flags().Changed("priority") {
 		req.Priority = &o.priority
 	}
 	if req.Limits, err = limits(cmd, o); err != nil {
-		return req, exec, err
+		return req, err
 	}
 	if o.workspace != "" {
 		w := o.workspace
 		if w != "fresh" && !strings.HasPrefix(w, "git:") {
 			if w, err = filepath.Abs(w); err != nil {
-				return req, exec, usageError("--workspace %s: %w", o.workspace, err)
+				return req, usageError("--workspace %s: %w", o.workspace, err)
 			}
 		}
 		req.Workspace = &tallyman.Workspace{Path: w}
@@ -180,7 +179,7 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 	for _, p := range o.outputs {
 		req.Outputs = append(req.Outputs, tallyman.Output{Path: p})
 	}
-	return req, exec, nil
+	return req, nil
 }
 
 // prompt is what the arguments, a file, or standard input say.
@@ -282,7 +281,7 @@ func (c *command) inline(req *tallyman.Request, s *session, here bool) error {
 		}
 		req.Inline = &a
 	}
-	if here && req.Inline.Origin == "built-in" {
+	if here && req.Inline.Origin == tallyman.BuiltIn {
 		cwd, err := os.Getwd()
 		if err != nil {
 			return fmt.Errorf("find the working folder: %w", err)

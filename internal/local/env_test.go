@@ -140,9 +140,9 @@ func TestWhereABuiltInAgentLogsIn(t *testing.T) {
 		origin, harness, key string
 		home, note           string
 	}{
-		"with a key":              {local.BuiltIn, "claude", "sk-ant-12345", private, "claude is logged in by ANTHROPIC_API_KEY"},
-		"without one":             {local.BuiltIn, "claude", "", "/home/me", "no key variable is set: claude uses the login in /home/me"},
-		"one that needs no login": {local.BuiltIn, "exec", "", "/home/me", ""},
+		"with a key":              {tallyman.BuiltIn, "claude", "sk-ant-12345", private, "claude is logged in by ANTHROPIC_API_KEY"},
+		"without one":             {tallyman.BuiltIn, "claude", "", "/home/me", "no key variable is set: claude uses the login in /home/me"},
+		"one that needs no login": {tallyman.BuiltIn, "exec", "", "/home/me", ""},
 		"an agent from a file":    {"/agents/a.yaml", "claude", "", private, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func (s *Service) Admit(ctx context.Context, run tallyman.Run, global, perAgent 
 		if err != nil {
 			return err
 		}
-		if global > 0 && load.Total >= global || perAgent > 0 && load.ByAgent[run.Namespace+"/"+run.Agent] >= perAgent {
+		if global > 0 && load.Total >= global || perAgent > 0 && load.ByAgent[run.AgentKey()] >= perAgent {
 			return tallyman.Errorf(tallyman.Conflict, "run %s: the caps leave no room", run.Name)
 		}
 		attempt = tallyman.Attempt{RunID: run.ID, Number: is.Attempt, Backend: backend, QueuedAt: run.CreatedAt, AdmittedAt: now}

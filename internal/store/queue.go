@@ -130,11 +130,8 @@ func scanInt(from row) (n int, err error) {
 // to be gone.
 type Load struct {
 	Total   int
-	ByAgent map[string]int // by AgentKey
+	ByAgent map[string]int // by tallyman.AgentKey
 }
-
-// AgentKey is how Load.ByAgent names an agent: NAMESPACE/NAME.
-func AgentKey(namespace, agent string) string { return namespace + "/" + agent }
 
 // Load counts the attempts that take a slot.
 func (s *Store) Load(ctx context.Context) (l Load, err error) {
@@ -161,7 +158,7 @@ func load(ctx context.Context, c conn) (Load, error) {
 	l := Load{ByAgent: make(map[string]int, len(entries))}
 	for _, e := range entries {
 		l.Total += e.n
-		l.ByAgent[AgentKey(e.namespace, e.agent)] = e.n
+		l.ByAgent[tallyman.AgentKey(e.namespace, e.agent)] = e.n
 	}
 	return l, nil
 }

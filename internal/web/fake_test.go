@@ -42,7 +42,7 @@ func newFake() *fake {
 		changed: make(chan struct{}), prompts: map[string]string{}, commands: map[string][]string{}, attempts: map[string][]tallyman.Attempt{},
 		timeline: map[string][]tallyman.TimelineEntry{}, artifacts: map[string][]tallyman.Artifact{},
 		files: map[string]string{}, events: map[string][]stored{},
-		agents: []tallyman.Agent{{Name: "demo", Origin: "built-in", Description: "needs no model"}, {Name: "claude", Origin: "built-in"}},
+		agents: []tallyman.Agent{{Name: "demo", Origin: tallyman.BuiltIn, Description: "needs no model"}, {Name: "claude", Origin: tallyman.BuiltIn}},
 	}
 }
 

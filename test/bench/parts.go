@@ -86,7 +86,7 @@ func memory(pid int, field string) float64 {
 func execRequest(key string, argv ...string) tallyman.Request {
 	return tallyman.Request{
 		Agent: "exec", Command: argv, Source: tallyman.SourceCLI, Key: key,
-		Inline: &tallyman.Agent{Name: "exec", Origin: "built-in", Spec: tallyman.AgentSpec{Harness: "exec"}},
+		Inline: &tallyman.Agent{Name: "exec", Origin: tallyman.BuiltIn, Spec: tallyman.AgentSpec{Harness: "exec"}},
 	}
 }
 

@@ -83,7 +83,7 @@ func activeAttempts(t *testing.T, s *store.Store) {
 	r3 := get(t, s, id(3))
 	check(tallyman.Active{Run: newRun(1), Attempt: newAttempt(id(1), 1, ended)},
 		tallyman.Active{Run: newRun(2), Attempt: newAttempt(id(2), 2)}, tallyman.Active{Run: r3, Attempt: newAttempt(id(3), 1)})
-	want := store.Load{Total: 3, ByAgent: map[string]int{store.AgentKey("default", "demo"): 2, store.AgentKey("other", "b"): 1}}
+	want := store.Load{Total: 3, ByAgent: map[string]int{tallyman.AgentKey("default", "demo"): 2, tallyman.AgentKey("other", "b"): 1}}
 	load, err := s.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
