@@ -72,13 +72,35 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
+// writeToken writes the token so that after a crash all of it is there, or
+// nothing.
 func writeToken(path, token string) error {
 	tmp := filepath.Join(filepath.Dir(path), ".token-"+rand.Text())
-	if err := os.WriteFile(tmp, []byte(token+"\n"), 0o600); err != nil {
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		return fmt.Errorf("write the token: %w", err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	_, err = f.WriteString(token + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("write the token: %w", err), os.Remove(tmp))
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("write the token: %w", err)
 	}
 	return nil
 }
