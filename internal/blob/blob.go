@@ -228,6 +228,23 @@ func (f *Folder) Delete(ctx context.Context, digest string) error {
 	return nil
 }
 
+// DeleteOlder deletes a blob unless it was put, or found by an upload, less
+// than an age ago. One that is not there is no error.
+func (f *Folder) DeleteOlder(ctx context.Context, digest string, age time.Duration) error {
+	name, err := blobPath(digest)
+	if err != nil {
+		return err
+	}
+	info, err := f.root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(info.ModTime()) < age {
+		return nil
+	}
+	if err != nil {
+		return explain("read", f.full(name), err)
+	}
+	return f.Delete(ctx, digest)
+}
+
 // List calls fn with every blob, in the order of their digests. mtime is when
 // it was put the last time. fn may delete. List stops at fn's first error and
 // returns it. Files that are not blobs are passed over.

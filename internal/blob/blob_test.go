@@ -401,3 +401,25 @@ func TestAFileInTheWayIsNamed(t *testing.T) {
 		t.Errorf("Open: %v, want an error that names the file", err)
 	}
 }
+
+func TestABlobThatAnUploadFindsIsYoung(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	digest := put(t, f, "a")
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(files(t, dir)[0], old, old); err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := f.Offset(t.Context(), digest); err != nil || !done {
+		t.Fatalf("done %v, %v", done, err)
+	}
+	err := f.List(t.Context(), func(_ string, _ int64, mtime time.Time) error {
+		if time.Since(mtime) > time.Minute {
+			t.Errorf("mtime is %s", mtime)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -8,12 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/tallyman-dev/tallyman"
 )
 
 // Offset says how much of a blob is there: all of it, or the bytes of an
-// upload that can go on from have.
+// upload that can go on from have. A blob that is there becomes young again.
 func (f *Folder) Offset(ctx context.Context, digest string) (have int64, done bool, err error) {
 	name, err := blobPath(digest)
 	if err != nil {
@@ -24,8 +25,15 @@ func (f *Folder) Offset(ctx context.Context, digest string) (have int64, done bo
 	}
 	for _, name := range []string{name, partialPath(digest)} {
 		info, err := f.root.Stat(name)
-		if err == nil {
-			return info.Size(), name != partialPath(digest), nil
+		if err == nil && name != partialPath(digest) {
+			// Who asks is about to name it: nobody may prune it meanwhile.
+			now := time.Now()
+			err = f.root.Chtimes(name, now, now)
+			if err == nil {
+				return info.Size(), true, nil
+			}
+		} else if err == nil {
+			return info.Size(), false, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return 0, false, explain("read", f.full(name), err)
