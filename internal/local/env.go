@@ -14,14 +14,29 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-// BuiltIn is the origin of the agents that come with tallyman.
-const BuiltIn = "built-in"
-
 // inherited are the variables of the server that every harness gets.
 var inherited = []string{
 	"PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "TERM",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE",
+}
+
+// runnerEnv is the environment of a runner: what its own work needs, not what
+// else the server's holds. TALLYMAN_FAULT… is read by test builds only.
+func (b *Backend) runnerEnv() []string {
+	var env []string
+	names := append([]string{"HOME", "TMPDIR"}, inherited...)
+	for _, name := range names {
+		if v, ok := b.o.Lookup(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	for _, kv := range os.Environ() {
+		if strings.HasPrefix(kv, "TALLYMAN_FAULT") {
+			env = append(env, kv)
+		}
+	}
+	return env
 }
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -191,7 +206,7 @@ func (b *Backend) Spec(ctx context.Context, origin string, spec tallyman.RunnerS
 		return spec, &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err}
 	}
 	spec.Home = filepath.Join(dir, "home")
-	if keys := loginKeys[spec.Agent.Harness]; origin == BuiltIn && b.o.Home != "" {
+	if keys := loginKeys[spec.Agent.Harness]; origin == tallyman.BuiltIn && b.o.Home != "" {
 		given := slices.IndexFunc(env, func(v tallyman.EnvVar) bool { return slices.Contains(keys, v.Name) && v.Value != "" })
 		switch {
 		case given >= 0:

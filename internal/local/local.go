@@ -156,6 +156,7 @@ func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attemp
 	cmd := exec.Command(b.o.Runner[0], b.o.Runner[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	cmd.ExtraFiles = []*os.File{read, lock}
+	cmd.Env = b.runnerEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	boot, err := json.Marshal(tallyman.Bootstrap{Attempt: ref.String(), Socket: b.o.Socket, Key: key, Dir: dir})
 	if err != nil {

@@ -418,7 +418,7 @@ func TestWhoRunsTheBackendIsToldOfEnds(t *testing.T) {
 }
 
 func TestARunnerThatCannotBeStartedIsABackendError(t *testing.T) {
-	b := local.New(local.Options{Dir: t.TempDir(), Runner: []string{"/nowhere/runner"}})
+	b := local.New(local.Options{Dir: t.TempDir(), Runner: []string{"/nowhere/runner"}, Lookup: os.LookupEnv})
 	err := b.Start(t.Context(), tallyman.Run{ID: runID}, tallyman.Attempt{RunID: runID, Number: 1}, "key")
 	var e *tallyman.Error
 	if !errors.As(err, &e) || e.Reason != tallyman.BackendError || !strings.Contains(e.Message, "/nowhere/runner") {

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/journal"
+	"github.com/tallyman-dev/tallyman/internal/local"
 )
 
 // What a dead runner has left says whether its agent may have worked: that
@@ -68,5 +70,24 @@ func TestWhetherTheAgentOfADeadRunnerHadStarted(t *testing.T) {
 				t.Errorf("started %s after the beginning, want %s", s.StartedAt.Sub(begun), c.want)
 			}
 		})
+	}
+}
+
+func TestARunnerDoesNotGetTheServersSecrets(t *testing.T) {
+	t.Setenv("DATABASE_PASSWORD", "hunter2")
+	t.Setenv("TZ", "UTC")
+	t.Setenv("TALLYMAN_FAULT_LOG", "x")
+	b := local.New(local.Options{Dir: t.TempDir(), Runner: []string{"/bin/sh", "-c", "cat <&3 >/dev/null & env; wait"}, Lookup: os.LookupEnv})
+	if err := b.Start(t.Context(), tallyman.Run{ID: runID}, tallyman.Attempt{RunID: runID, Number: 1}, "key"); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !strings.Contains(got, "TZ=UTC"); time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(b.Dir(ref), "log"))
+		got = string(text)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if !strings.Contains(got, "TZ=UTC") || !strings.Contains(got, "TALLYMAN_FAULT_LOG=x") || strings.Contains(got, "hunter2") {
+		t.Errorf("its environment is\n%s", got)
 	}
 }
