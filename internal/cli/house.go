@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -206,27 +207,21 @@ func (h *house) Prune(ctx context.Context, p rest.PruneRequest) (r rest.PruneRes
 // sweepBlobs deletes the blobs that nothing names and that are older than an
 // hour: a younger one may be about to be named.
 func (h *house) sweepBlobs(ctx context.Context) (n int, bytes int64, err error) {
-	var old []string
 	err = h.blobs.List(ctx, func(digest string, size int64, at time.Time) error {
 		if time.Since(at) < time.Hour {
 			return nil
 		}
 		used, err := h.store.BlobInUse(ctx, digest)
-		if err == nil && !used {
-			old, bytes = append(old, digest), bytes+size
+		if err != nil || used {
+			return err
 		}
-		return err
+		if err := h.blobs.DeleteOlder(ctx, digest, time.Hour); err != nil {
+			return err
+		}
+		n, bytes = n+1, bytes+size
+		return nil
 	})
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, digest := range old {
-		if err := h.blobs.Delete(ctx, digest); err != nil {
-			return n, bytes, err
-		}
-		n++
-	}
-	return n, bytes, nil
+	return n, bytes, err
 }
 
 // keepFolders is how long an attempt's folder stays after its end.
@@ -274,22 +269,31 @@ func (h *house) sweepFolders(ctx context.Context) error {
 }
 
 // shrink removes the oldest ended runs until what is kept of runs, events
-// compressed and blobs, is no larger than size.
+// compressed and blobs, is no larger than size. Blobs younger than an hour
+// cannot be freed yet and do not count. It removes one run at a time, and
+// stops when that frees nothing.
 func (h *house) shrink(ctx context.Context, size int64) error {
+	before := int64(math.MaxInt64)
 	for ctx.Err() == nil {
 		events, _, err := h.history.Total(ctx)
 		if err != nil {
 			return err
 		}
 		kept := events.Stored
-		err = h.blobs.List(ctx, func(_ string, n int64, _ time.Time) error { kept += n; return nil })
-		if err != nil || kept <= size {
+		err = h.blobs.List(ctx, func(_ string, n int64, at time.Time) error {
+			if time.Since(at) >= time.Hour {
+				kept += n
+			}
+			return nil
+		})
+		if err != nil || kept <= size || kept >= before {
 			return err
 		}
+		before = kept
 		var ids []string
 		err = h.store.InTx(ctx, func(tx *store.Tx) error {
 			var err error
-			ids, err = tx.RunIDsEndedBefore(time.Now(), 20)
+			ids, err = tx.RunIDsEndedBefore(time.Now(), 1)
 			return err
 		})
 		if err != nil || len(ids) == 0 {

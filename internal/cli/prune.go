@@ -38,11 +38,11 @@ func (c *command) pruneCommand() *cobra.Command {
 			if c.output == "json" {
 				return c.printJSON(p)
 			}
-			word := "removed"
 			if dry {
-				word = "would remove"
+				_, err = fmt.Fprintf(c.out, "would remove %d runs that ended more than %s ago\n", p.Runs, age)
+				return err
 			}
-			_, err = fmt.Fprintf(c.out, "%s %d runs that ended more than %s ago, and %d files (%s)\n", word, p.Runs, age, p.Blobs, render.Bytes(p.Bytes))
+			_, err = fmt.Fprintf(c.out, "removed %d runs that ended more than %s ago, and %d files (%s)\n", p.Runs, age, p.Blobs, render.Bytes(p.Bytes))
 			return err
 		},
 	}
