@@ -15,6 +15,7 @@ type watch struct {
 	activity time.Time            // the last sign of life on stdout
 	tools    map[string]time.Time // open tool calls by id, with their start
 	progress harness.Progress
+	crossed  *order    // the first limit of what is counted that was exceeded before the result
 	result   time.Time // since when it is finished
 }
 
@@ -43,10 +44,19 @@ func exceeded(l tallyman.Limits, used tallyman.Usage, w watch, now time.Time) *o
 	if d := l.Idle; d != nil && *d > 0 && len(w.tools) == 0 && now.Sub(w.activity) >= d.D() {
 		return &order{tallyman.IdleTimeout, fmt.Sprintf("nothing on standard output for %s", d)}
 	}
-	if n := l.MaxTurns; n != nil && *n > 0 && w.progress.Turns > *n {
+	if w.crossed != nil {
+		return w.crossed
+	}
+	return overspent(l, used, w.progress)
+}
+
+// overspent returns the limit of what is counted that is exceeded, nil when
+// none is.
+func overspent(l tallyman.Limits, used tallyman.Usage, p harness.Progress) *order {
+	if n := l.MaxTurns; n != nil && *n > 0 && p.Turns > *n {
 		return &order{tallyman.MaxTurns, fmt.Sprintf("took more than %d turns", *n)}
 	}
-	total := used.Plus(w.progress.Usage)
+	total := used.Plus(p.Usage)
 	if b := l.BudgetUSD; b != nil && *b > 0 && total.CostUSD > *b {
 		return &order{tallyman.BudgetExceeded, fmt.Sprintf("spent $%.4f of a budget of $%.4f", total.CostUSD, *b)}
 	}

@@ -41,7 +41,7 @@ func findOutputs(root *os.Root, pattern string, since time.Time) ([]string, erro
 			return nil
 		}
 		info, err := d.Info()
-		if err != nil || info.ModTime().Before(since) {
+		if err != nil || older(info.ModTime(), since) {
 			return nil
 		}
 		if found = append(found, name); len(found) > maxOutputs {
@@ -50,6 +50,18 @@ func findOutputs(root *os.Root, pattern string, since time.Time) ([]string, erro
 		return nil
 	})
 	return found, err
+}
+
+// clockSlack is how far the clock that stamps files may be behind ours.
+const clockSlack = 10 * time.Millisecond
+
+// older reports whether a file was changed before a moment. Some file systems
+// keep whole seconds only.
+func older(changed, since time.Time) bool {
+	if changed.Nanosecond() == 0 {
+		return changed.Before(since.Truncate(time.Second))
+	}
+	return changed.Before(since.Add(-clockSlack))
 }
 
 // outputs uploads what the run left and judges it. The verdict is nil when
@@ -153,7 +165,7 @@ func (r *run) upload(ctx context.Context, root *os.Root, name string) error {
 	}
 	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	for wait := shortest; ctx.Err() == nil; pause(ctx, &wait) {
-		e := r.send(ctx, f, name, digest, size)
+		e := r.send(ctx, f, r.rec.mask.String(name), digest, size)
 		if e == nil {
 			r.rec.event(tallyman.Event{Type: tallyman.EventArtifact, Name: name, Data: data(map[string]any{"size": size, "digest": digest})})
 			return nil

@@ -19,7 +19,9 @@ type recorder struct {
 	journal *journal.Writer
 	mask    *mask.Masker
 	deltas  func(tallyman.Delta)
-	now     func() time.Time
+	// overspent returns the limit of what is counted that is exceeded; may be nil.
+	overspent func(harness.Progress) *order
+	now       func() time.Time
 
 	mu      sync.Mutex
 	parser  harness.Parser // nil until the harness is known
@@ -88,6 +90,7 @@ func (r *recorder) stdout(c chunk) {
 			})
 		} else {
 			r.parser.Parse(line, &r.batch)
+			r.advance()
 		}
 		r.encode()
 	}
@@ -195,6 +198,11 @@ func (r *recorder) advance() {
 	r.watch.progress = r.parser.Progress()
 	if r.watch.finished() && !was {
 		r.watch.result = r.now()
+	}
+	// Judged line by line: who looks now and then would see the result of a
+	// quick harness before it sees what was exceeded on the way there.
+	if r.overspent != nil && r.watch.crossed == nil && !r.watch.finished() {
+		r.watch.crossed = r.overspent(r.watch.progress)
 	}
 }
 

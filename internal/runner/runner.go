@@ -216,7 +216,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	if l.prompt != nil {
 		prompt = l.prompt
 	}
-	since := time.Now().Truncate(time.Second) // some file systems keep whole seconds
+	since := time.Now()
 	fault.Point(fault.RunnerAgentStarting)
 	a, err := startAgent(l.inv, r.spec.WorkDir, l.env, r.boot.Attempt, prompt)
 	if err != nil {
@@ -224,6 +224,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	}
 	fault.Point(fault.RunnerAgentForked)
 	started := time.Now()
+	r.rec.overspent = func(p harness.Progress) *order { return overspent(r.spec.Agent.Limits, r.spec.Used, p) }
 	r.rec.started(started, r.adapter.NewParser(r.spec))
 	cursor := r.rec.event(tallyman.Event{Time: started, Type: tallyman.EventAgentStarted, Data: data(map[string]any{
 		"program": l.inv.Argv[0], "pid": a.cmd.Process.Pid, "dir": r.spec.WorkDir,
@@ -247,6 +248,9 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	}
 	fault.Point(fault.RunnerAgentExited)
 	r.rec.closeStream()
+	if w, _ := r.rec.look(); how.intent == nil && w.crossed != nil {
+		how.intent = w.crossed // it ended before we could
+	}
 	r.rec.event(tallyman.Event{Type: tallyman.EventAgentExited, Data: data(map[string]any{
 		"exit_code": exit.Code, "signal": exit.Signal, "sent": exit.Sent, "killed": killed,
 	})})

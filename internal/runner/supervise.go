@@ -119,7 +119,10 @@ func (a *agent) signal(sig syscall.Signal, group bool) {
 
 // stop ends the harness in its own stop order, then by TERM, then by KILL.
 func (a *agent) stop(order []harness.StopStep, grace time.Duration) {
-	for _, step := range append(order, harness.StopStep{Signal: syscall.SIGTERM, Wait: grace}) {
+	if n := len(order); n == 0 || order[n-1].Signal != syscall.SIGTERM {
+		order = append(order, harness.StopStep{Signal: syscall.SIGTERM, Wait: grace})
+	}
+	for _, step := range order {
 		if step.Wait == 0 || step.Wait > grace {
 			step.Wait = grace
 		}

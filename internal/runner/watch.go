@@ -77,7 +77,7 @@ func (r *run) watch(ctx context.Context, a *agent, lost <-chan struct{}) (e endi
 // order without a reason to end it with what it says itself. Limits are looked
 // at when asked for, and count until its result only.
 func (r *run) demand(w watch, now time.Time, limits bool) *order {
-	if limits && !w.finished() {
+	if limits && (!w.finished() || w.crossed != nil) {
 		if o := exceeded(r.spec.Agent.Limits, r.spec.Used, w, now); o != nil {
 			r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "limit", Text: string(o.reason) + ": " + o.message})
 			return o

@@ -5,6 +5,7 @@ package contract_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -65,5 +66,24 @@ settings: {steps: [{usage: {input_tokens: 40, cost_usd: 0.1}}, {sleep: 200ms}, {
 	run := p.ends(tallyman.TokenLimit, "agent", "x")
 	if run.Attempt != 3 || run.Usage.InputTokens != 120 || run.Usage.CostUSD < 0.29 || run.Usage.CostUSD > 0.31 {
 		t.Errorf("%d attempts used %+v", run.Attempt, run.Usage)
+	}
+}
+
+func TestTurnsAreCountedToTheLast(t *testing.T) {
+	p := newPlace(t)
+	for range 10 {
+		p.ends(tallyman.MaxTurns, "demo", "x", "--max-turns", "1")
+	}
+}
+
+func TestStopWaitsForOneGraceOnly(t *testing.T) {
+	p := newPlace(t)
+	p.set("TALLYMAN_GRACE=2s")
+	run := p.detach("exec", "--", "sh", "-c", `trap "" TERM; while :; do sleep 0.1; done`)
+	p.eventually("it runs", func() bool { return p.show(run.ID).State == tallyman.Running })
+	began := time.Now()
+	p.ok("stop", run.ID)
+	if took := time.Since(began); took > 3500*time.Millisecond {
+		t.Errorf("it took %s with a grace of 2s", took)
 	}
 }

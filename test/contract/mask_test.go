@@ -199,3 +199,11 @@ func TestSecretsThatAreMissing(t *testing.T) {
 	p.contains(p.want(2, "run", "kube").err, "Kubernetes")
 	p.ends(tallyman.Completed, "maybe")
 }
+
+func TestASecretInTheNameOfAnArtifactIsMasked(t *testing.T) {
+	p := newPlace(t)
+	p.set("SECRET=topsecret12345")
+	p.agent("namer", "harness: exec\ncommand: [sh, -c, 'mkdir out; echo x > \"out/$SECRET.txt\"']\nenvFrom: [{host: [SECRET]}]\noutputs: [{path: 'out/*'}]")
+	run := p.ends(tallyman.Completed, "namer")
+	p.lacks(p.ok("artifacts", "ls", run.ID, "-o", "json"), "topsecret12345")
+}
