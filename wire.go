@@ -127,6 +127,9 @@ type Delta struct {
 	Type   EventType `json:"type"` // text or thinking
 	Parent string    `json:"parent,omitempty"`
 	Block  string    `json:"block,omitempty"` // which open block it adds to
+	// After is the cursor of the event that it follows: where it belongs among
+	// events that become durable a moment later.
+	After uint64 `json:"after,omitempty"`
 }
 
 // Bootstrap is what a local runner reads from its inherited pipe, as JSON.

@@ -20,8 +20,8 @@ func TestDeltasAreShownAndNeverStored(t *testing.T) {
 	l.delivered(c)
 	c.mu.Lock()
 	want := []string{
-		`{"delta":"a\n\"b\"","type":"text","parent":"","block":"1"}`,
-		`{"delta":"c","type":"thinking","parent":"sub","block":"2"}`,
+		`{"delta":"a\n\"b\"","type":"text","parent":"","block":"1","after":0}`,
+		`{"delta":"c","type":"thinking","parent":"sub","block":"2","after":0}`,
 	}
 	if diff := cmp.Diff(want, c.live); diff != "" {
 		t.Error(diff)

@@ -183,6 +183,8 @@ func (u *uplink) takeDeltas(body []byte) []byte {
 		body = tallyman.AppendString(body, d.Parent)
 		body = append(body, `,"block":`...)
 		body = tallyman.AppendString(body, d.Block)
+		body = append(body, `,"after":`...)
+		body = strconv.AppendUint(body, d.After, 10)
 		body = append(body, "}\n"...)
 	}
 	return body

@@ -185,6 +185,7 @@ func (r *recorder) delta(d tallyman.Delta) {
 		r.streams[key] = s
 	}
 	if d.Delta = s.Write(d.Delta); d.Delta != "" {
+		d.After = r.last + uint64(len(r.ends))
 		r.deltas(d)
 	}
 }

@@ -193,8 +193,8 @@ func TestWhatOutlivesALineIsNotItsMemory(t *testing.T) {
 		t.Errorf("still open: %v", seen.tools)
 	}
 	want := []tallyman.Delta{
-		{Delta: "hello", Type: tallyman.EventText, Parent: "sub", Block: "b"},
-		{Delta: "world", Type: tallyman.EventText, Parent: "sub", Block: "b"},
+		{Delta: "hello", Type: tallyman.EventText, Parent: "sub", Block: "b", After: 2},
+		{Delta: "world", Type: tallyman.EventText, Parent: "sub", Block: "b", After: 3},
 	}
 	if diff := cmp.Diff(want, deltas); diff != "" {
 		t.Error(diff)

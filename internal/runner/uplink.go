@@ -236,10 +236,16 @@ func (u *uplink) fact(f tallyman.Fact) {
 	poke(u.wake)
 }
 
+// continues reports whether a delta goes on where another ends.
+func continues(a, b tallyman.Delta) bool {
+	a.Delta, b.Delta = "", ""
+	return a == b
+}
+
 // provisional offers a text delta to whoever watches now.
 func (u *uplink) provisional(d tallyman.Delta) {
 	u.mu.Lock()
-	if n := len(u.deltas); n > 0 && u.deltas[n-1].Type == d.Type && u.deltas[n-1].Parent == d.Parent && u.deltas[n-1].Block == d.Block {
+	if n := len(u.deltas); n > 0 && continues(u.deltas[n-1], d) {
 		u.deltas[n-1].Delta += d.Delta
 	} else {
 		u.deltas = append(u.deltas, d)

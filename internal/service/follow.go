@@ -135,13 +135,19 @@ func (t *Transcript) followAttempt(ctx context.Context, a tallyman.Attempt, curs
 	w := t.history.Watch(a.Journal)
 	defer w.Close()
 	var ended time.Time
+	var deltas live
+	give := func(line []byte) error { return each(tallyman.EventID{Attempt: a.Number}, line, true) }
 	for {
-		for _, d := range w.Deltas() {
-			if err := each(tallyman.EventID{Attempt: a.Number}, d, true); err != nil {
+		deltas.take(w.Deltas())
+		last, err := t.read(ctx, a, cursor, func(id tallyman.EventID, line []byte, _ bool) error {
+			if err := deltas.at(id.Cursor-1, give); err != nil {
 				return err
 			}
+			return each(id, line, false)
+		})
+		if err == nil {
+			err = deltas.at(last, give)
 		}
-		last, err := t.read(ctx, a, cursor, each)
 		if err != nil {
 			return err
 		}
