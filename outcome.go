@@ -10,6 +10,8 @@ type Outcome struct {
 	ExitCode *int   `json:"exit_code,omitempty"`
 	Signal   string `json:"signal,omitempty"` // "killed", "terminated" …
 	Result   string `json:"result,omitempty"`
+	// ResultBlob names the whole result where the server keeps Result cut.
+	ResultBlob string `json:"result_blob,omitempty"`
 	// Structured is the result as JSON, where the agent was asked for that.
 	Structured json.RawMessage `json:"structured,omitempty"`
 	Usage      Usage           `json:"usage"`

@@ -164,7 +164,7 @@ func (h *house) Delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	var errs []error
+	errs := []error{h.local.RemoveShared(run.ID)}
 	for _, a := range attempts {
 		errs = append(errs, h.local.Remove(ctx, a.Ref()))
 	}
@@ -239,6 +239,10 @@ func (h *house) sweepFolders(ctx context.Context) error {
 	}
 	var errs []error
 	for _, e := range entries {
+		if id, ok := local.SharedOf(e.Name()); ok {
+			errs = append(errs, h.sweepShared(ctx, id))
+			continue
+		}
 		ref, err := tallyman.ParseAttemptRef(e.Name())
 		if err != nil {
 			continue
@@ -268,6 +272,20 @@ func (h *house) sweepFolders(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// sweepShared removes the workspace that the attempts of a run shared, a day
+// after the run's end.
+func (h *house) sweepShared(ctx context.Context, id string) error {
+	run, err := h.store.Run(ctx, id)
+	switch {
+	case tallyman.CodeOf(err) == tallyman.NotFound:
+	case err != nil:
+		return err
+	case run.EndedAt == nil || time.Since(*run.EndedAt) < keepFolders:
+		return nil
+	}
+	return h.local.RemoveShared(id)
+}
+
 // shrink removes the oldest ended runs until what is kept of runs, events
 // compressed and blobs, is no larger than size. Blobs younger than an hour
 // cannot be freed yet and do not count. It removes one run at a time, and
@@ -293,7 +311,7 @@ func (h *house) shrink(ctx context.Context, size int64) error {
 		var ids []string
 		err = h.store.InTx(ctx, func(tx *store.Tx) error {
 			var err error
-			ids, err = tx.RunIDsEndedBefore(time.Now(), 1)
+			ids, err = tx.RunIDsEndedBefore(time.Now().Add(-time.Hour), 1) // a younger one keeps its blobs
 			return err
 		})
 		if err != nil || len(ids) == 0 {

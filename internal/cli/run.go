@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,9 @@ func (c *command) runCommand() *cobra.Command {
 		Short: "Run an agent and watch it until it ends",
 		Long: `Submits a run, shows its transcript as it is written, and ends with one block that
 says how it ended. Ctrl-C stops the run properly; a second one leaves at once.
+
+What is piped in reaches the agent only where - or --file - asks for it. To agents
+of other harnesses than exec, words after -- are the prompt: run demo -- "--dash".
 
 Agents are looked for in --agents, ./agents, $XDG_CONFIG_HOME/tallyman/agents, and
 among the built-in ones: demo, exec, claude, codex, gemini, opencode. The built-in
@@ -198,14 +202,22 @@ func (c *command) prompt(file string, words []string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("read the prompt from standard input: %w", err)
 		}
-		return string(b), nil
+		return text(b, "standard input")
 	default:
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return "", usageError("read the prompt: %w", err)
 		}
-		return string(b), nil
+		return text(b, file)
 	}
+}
+
+// text refuses a prompt whose bytes would be changed on their way.
+func text(b []byte, from string) (string, error) {
+	if !utf8.Valid(b) {
+		return "", usageError("the prompt from %s is not UTF-8; put the file into the workspace and name it in the prompt", from)
+	}
+	return string(b), nil
 }
 
 func readPairs(o *runOptions, req *tallyman.Request, env environ) error {
@@ -280,6 +292,10 @@ func (c *command) inline(req *tallyman.Request, s *session, here bool) error {
 			return &exitError{ExitUsage, err}
 		}
 		req.Inline = &a
+	}
+	if req.Inline.Spec.Harness != "exec" && len(req.Command) > 0 && req.Prompt == "" {
+		// Only exec takes a command; to others -- says that no flags follow.
+		req.Prompt, req.Command = strings.Join(req.Command, " "), nil
 	}
 	if here && req.Inline.Origin == tallyman.BuiltIn {
 		cwd, err := os.Getwd()

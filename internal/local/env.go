@@ -197,7 +197,7 @@ func (b *Backend) Spec(ctx context.Context, origin string, spec tallyman.RunnerS
 	case filepath.IsAbs(work.Path):
 		spec.WorkDir = work.Path
 	case work.Keep:
-		spec.WorkDir = filepath.Join(b.o.Dir, spec.RunID+"-work")
+		spec.WorkDir = b.shared(spec.RunID)
 	default:
 		spec.WorkDir = filepath.Join(dir, "work")
 	}

@@ -388,5 +388,27 @@ func (b *Backend) Remove(ctx context.Context, ref tallyman.AttemptRef) error {
 		return err
 	}
 	defer lock.Close()
+	b.mu.Lock()
+	delete(b.exited, ref)
+	b.mu.Unlock()
 	return os.RemoveAll(b.Dir(ref))
 }
+
+// RemoveShared deletes the workspace that the attempts of a run shared
+// (workspace.keep). A run without one is fine.
+func (b *Backend) RemoveShared(runID string) error {
+	if !tallyman.IsRunID(runID) {
+		return tallyman.Errorf(tallyman.Invalid, "%q is not the id of a run", runID)
+	}
+	return os.RemoveAll(b.shared(runID))
+}
+
+// SharedOf returns the run whose shared workspace a folder's name is.
+func SharedOf(name string) (runID string, ok bool) {
+	id, ok := strings.CutSuffix(name, sharedSuffix)
+	return id, ok && tallyman.IsRunID(id)
+}
+
+const sharedSuffix = "-work"
+
+func (b *Backend) shared(runID string) string { return filepath.Join(b.o.Dir, runID+sharedSuffix) }

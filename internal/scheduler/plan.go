@@ -12,9 +12,9 @@ type Snapshot struct {
 	Now     time.Time
 	Queue   []tallyman.Run // queued ones, in the order they would be admitted alone
 	Total   int            // slots taken
-	ByAgent map[string]int // by AgentKey
+	ByAgent map[string]int // by tallyman.AgentKey
 	Global  int            // cap, 0: none
-	Caps    map[string]int // per agent by AgentKey, 0: none
+	Caps    map[string]int // per agent by tallyman.AgentKey, 0: none
 }
 
 // Plan is what to do: admit these in this order, and tell these why not.
@@ -24,9 +24,6 @@ type Plan struct {
 	// Next is when the earliest backoff ends, zero: none.
 	Next time.Time
 }
-
-// AgentKey names an agent across namespaces.
-func AgentKey(r tallyman.Run) string { return r.Namespace + "/" + r.Agent }
 
 // group is one line of the queue: runs that share source and agent.
 type group struct {
@@ -44,7 +41,7 @@ func Make(s Snapshot) Plan {
 		byAgent[k] = n
 	}
 	for _, r := range turns(s.Queue, s.ByAgent) {
-		key := AgentKey(r)
+		key := r.AgentKey()
 		limit := s.Caps[key]
 		switch {
 		case r.NotBefore != nil && r.NotBefore.After(s.Now):
@@ -86,7 +83,7 @@ func turns(queue []tallyman.Run, held map[string]int) []tallyman.Run {
 		}
 		had := map[group]int{}
 		for _, g := range order {
-			had[g] = held[g.namespace+"/"+g.agent]
+			had[g] = held[tallyman.AgentKey(g.namespace, g.agent)]
 		}
 		for range end - start {
 			next := -1

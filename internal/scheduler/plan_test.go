@@ -96,8 +96,8 @@ func TestNoPlanOvershootsACap(t *testing.T) {
 		p := Make(s)
 		taken := map[string]int{}
 		for _, r := range p.Admit {
-			taken[AgentKey(r)]++
-			if limit := s.Caps[AgentKey(r)]; limit > 0 && s.ByAgent[AgentKey(r)]+taken[AgentKey(r)] > limit {
+			taken[r.AgentKey()]++
+			if limit := s.Caps[r.AgentKey()]; limit > 0 && s.ByAgent[r.AgentKey()]+taken[r.AgentKey()] > limit {
 				t.Fatalf("agent %s is over its cap", r.Agent)
 			}
 		}

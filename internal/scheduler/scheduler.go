@@ -81,7 +81,7 @@ func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
 	broken := s.readCaps(ctx, &snap)
 	plan := Make(snap)
 	for _, r := range plan.Admit {
-		if _, err := s.service.Admit(ctx, r, s.global, snap.Caps[AgentKey(r)], s.backend); err != nil {
+		if _, err := s.service.Admit(ctx, r, s.global, snap.Caps[r.AgentKey()], s.backend); err != nil {
 			if code := tallyman.CodeOf(err); code == tallyman.Conflict || code == tallyman.NotFound {
 				continue // it has moved: the next pass sees how
 			}
@@ -109,7 +109,7 @@ func (s *Scheduler) readCaps(ctx context.Context, snap *Snapshot) error {
 	var errs []error
 	unknown := map[string]bool{}
 	for _, r := range snap.Queue {
-		key := AgentKey(r)
+		key := r.AgentKey()
 		if _, known := snap.Caps[key]; known || unknown[key] {
 			continue
 		}
@@ -121,6 +121,6 @@ func (s *Scheduler) readCaps(ctx context.Context, snap *Snapshot) error {
 		}
 		snap.Caps[key] = limit
 	}
-	snap.Queue = slices.DeleteFunc(snap.Queue, func(r tallyman.Run) bool { return unknown[AgentKey(r)] })
+	snap.Queue = slices.DeleteFunc(snap.Queue, func(r tallyman.Run) bool { return unknown[r.AgentKey()] })
 	return errors.Join(errs...)
 }

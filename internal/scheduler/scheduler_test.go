@@ -70,7 +70,7 @@ func (s *stage) Admit(_ context.Context, r tallyman.Run, _, _ int, backend strin
 		return a, errors.New("another backend: " + backend)
 	}
 	s.queue = slices.DeleteFunc(s.queue, func(q tallyman.Run) bool { return q.ID == r.ID })
-	s.taken[scheduler.AgentKey(r)]++
+	s.taken[r.AgentKey()]++
 	s.admitted = append(s.admitted, fmt.Sprintf("%s@%v", r.ID, time.Since(s.began).Round(time.Millisecond).Seconds()))
 	return a, nil
 }

@@ -197,6 +197,16 @@ func (s *Service) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int
 	if len(r.Facts) == 0 {
 		return s.heartbeat(ctx, ref, epoch)
 	}
+	for i, f := range r.Facts {
+		if f.Outcome == nil {
+			continue
+		}
+		kept, err := s.keepResult(ctx, *f.Outcome)
+		if err != nil {
+			return answer, err
+		}
+		r.Facts[i].Outcome = &kept
+	}
 	err = s.store.InTx(ctx, func(tx *store.Tx) error {
 		a, err := tx.Attempt(ref)
 		if err != nil {

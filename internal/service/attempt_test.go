@@ -360,3 +360,21 @@ func TestAnArtifactIsHeldAgainstItsSchema(t *testing.T) {
 		t.Errorf("a file that is too large to be checked: %v", err)
 	}
 }
+
+func TestALargeResultIsNeverInAnAttemptsRow(t *testing.T) {
+	h := newHall(t)
+	result := strings.Repeat("aü", 1<<20)
+	r := h.start(h.submit(command()).ID)
+	r.began()
+	r.tell(tallyman.Fact{Kind: tallyman.FactFinal, Outcome: &tallyman.Outcome{Reason: tallyman.Completed, Result: result}})
+	final := h.attempt(r.ref).Final
+	if len(final.Result) > tallyman.MaxInline || final.ResultBlob == "" {
+		t.Fatalf("%d bytes are in the attempt's row, blob %q", len(final.Result), final.ResultBlob)
+	}
+	if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: final.Reason, Outcome: *final, FinalCursor: r.cursor}); err != nil {
+		t.Fatal(err)
+	}
+	if whole, err := h.Whole(t.Context(), h.run(r.ref.RunID)); err != nil || whole.Result != result {
+		t.Errorf("%d bytes come back: %v", len(whole.Result), err)
+	}
+}

@@ -18,8 +18,7 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 	if err != nil {
 		return tallyman.Run{}, err
 	}
-	result, blob, err := s.keepResult(ctx, e.Outcome.Result)
-	if err != nil {
+	if e.Outcome, err = s.keepResult(ctx, e.Outcome); err != nil {
 		return tallyman.Run{}, err
 	}
 	now := s.now()
@@ -63,7 +62,6 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 			return err
 		}
 		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: at, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: e.Outcome}
-		t.Outcome.Result = result
 		if wait, again := f.Agent.Retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: a.StartedAt != nil}, earlier); again {
 			at := now.Add(wait)
 			t.RetryAt = &at
@@ -72,7 +70,7 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 			return err
 		}
 		if ended = run.State.Terminal(); ended {
-			run.ResultBlob = blob
+			run.ResultBlob = e.Outcome.ResultBlob
 		}
 		if run, err = s.count(tx, run, was); err != nil {
 			return err
@@ -138,16 +136,18 @@ func endEntry(run tallyman.Run, ref tallyman.AttemptRef, e tallyman.Settlement, 
 	return entry
 }
 
-// keepResult puts a result that is too large for a row into the blob store.
-func (s *Service) keepResult(ctx context.Context, result string) (inline, blob string, err error) {
-	if len(result) <= tallyman.MaxInline {
-		return result, "", nil
+// keepResult puts a result that is too large for a row into the blob store,
+// and leaves its beginning.
+func (s *Service) keepResult(ctx context.Context, out tallyman.Outcome) (tallyman.Outcome, error) {
+	if len(out.Result) <= tallyman.MaxInline {
+		return out, nil
 	}
-	blob, _, err = s.blobs.Put(ctx, strings.NewReader(result))
+	blob, _, err := s.blobs.Put(ctx, strings.NewReader(out.Result))
 	if err != nil {
-		return "", "", fmt.Errorf("keep the result: %w", err)
+		return out, fmt.Errorf("keep the result: %w", err)
 	}
-	return strings.ToValidUTF8(result[:tallyman.MaxInline], ""), blob, nil
+	out.Result, out.ResultBlob = strings.ToValidUTF8(out.Result[:tallyman.MaxInline], ""), blob
+	return out, nil
 }
 
 // Gone frees the slot of an attempt whose processes are known to be gone.

@@ -321,3 +321,9 @@ func TestLsAsJSONHasItemsAndNext(t *testing.T) {
 		p.want(2, append([]string{"ls"}, bad...)...)
 	}
 }
+
+func TestAPromptThatIsNotTextIsRefused(t *testing.T) {
+	p := newPlace(t)
+	p.contains(p.want(2, "run", "exec", "--file", p.write("b.bin", "a\xff\xfeb"), "--", "cat").err, "is not UTF-8")
+	p.contains(p.ok("run", "demo", "--", "--dash"), "You said: --dash")
+}
