@@ -66,16 +66,17 @@ func (c *channel) up() {
 		c.t.Fatal(err)
 	}
 	server := &http.Server{Handler: c.handler()}
-	c.set(func() { c.server = server })
+	c.set(func() { c.server, c.listener = server, l })
 	go func() { _ = server.Serve(l) }() // it ends by Close
 }
 
 // down ends every connection, as the death of a server does.
 func (c *channel) down() {
 	c.mu.Lock()
-	server := c.server
+	server, l := c.server, c.listener
 	c.mu.Unlock()
 	_ = server.Close()
+	_ = l.Close() // the server may not have taken it over yet
 }
 
 const testAttempt = testRun + "-1"
