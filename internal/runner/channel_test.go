@@ -26,6 +26,7 @@ type channel struct {
 
 	mu        sync.Mutex
 	server    *http.Server
+	listener  net.Listener
 	spec      tallyman.RunnerSpec
 	prompt    string
 	epoch     int64
