@@ -106,8 +106,9 @@ func until(dir, name string) error {
 	return errors.New("nobody said " + name)
 }
 
-// runID differs from what other packages' tests run under: processes are found by it.
-const runID = "01JZ0000000000000000000002"
+// runID is this test process's own: an attempt's processes are found, and
+// killed, by their attempt's name, whoever started them.
+var runID = fmt.Sprintf("01JZ%022d", os.Getpid())
 
 var ref = tallyman.AttemptRef{RunID: runID, Number: 1}
 

@@ -80,7 +80,7 @@ func (c *channel) down() {
 	_ = l.Close() // the server may not have taken it over yet
 }
 
-const testAttempt = testRun + "-1"
+var testAttempt = testRun + "-1"
 
 func (c *channel) boot(dir string) tallyman.Bootstrap {
 	return tallyman.Bootstrap{Attempt: testAttempt, Socket: c.socket, Key: "key", Dir: dir}
@@ -88,7 +88,7 @@ func (c *channel) boot(dir string) tallyman.Bootstrap {
 
 func (c *channel) handler() http.Handler {
 	mux := http.NewServeMux()
-	const base = "/runner/v1/attempts/" + testAttempt + "/"
+	base := "/runner/v1/attempts/" + testAttempt + "/"
 	mux.HandleFunc("POST "+base+"hello", c.hello)
 	mux.HandleFunc("POST "+base+"control", c.control)
 	mux.HandleFunc("POST "+base+"events", c.events)

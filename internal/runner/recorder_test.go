@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -34,7 +35,9 @@ func newJournal(t *testing.T, o journal.Options) (w *journal.Writer, dir string)
 	return w, dir
 }
 
-const testRun = "01JZ0000000000000000000001"
+// testRun is this test process's own: an attempt's processes are found, and
+// killed, by their attempt's name, whoever started them.
+var testRun = fmt.Sprintf("01JZ%022d", os.Getpid())
 
 // records reads a closed journal.
 func records(t *testing.T, w *journal.Writer, dir string) (all []string) {
