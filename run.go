@@ -141,6 +141,7 @@ type Attempt struct {
 	KeyHash []byte   `json:"-"` // SHA-256 of the attempt key
 	Final   *Outcome `json:"-"` // what the runner's last event said
 	Gone    bool     `json:"-"` // its processes are known to be gone: the slot is free
+	Owed    bool     `json:"-"` // gone, and History lacks events that its journal has
 }
 
 // Ref names an attempt.

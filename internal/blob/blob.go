@@ -41,7 +41,7 @@ type Folder struct {
 	dir  string
 	root *os.Root
 
-	mu        sync.Mutex
+	mu        sync.Mutex      // held to make a blob young, and to delete one for its age
 	uploading map[string]bool // partial uploads that are being written, by digest; under mu
 }
 
@@ -166,7 +166,10 @@ func (f *Folder) adopt(from, digest string) error {
 	if err := f.root.MkdirAll(path.Dir(to), 0o700); err != nil {
 		return explain("make", f.full(path.Dir(to)), err)
 	}
-	if err := f.root.Rename(from, to); err != nil {
+	f.mu.Lock()
+	err = f.root.Rename(from, to)
+	f.mu.Unlock()
+	if err != nil {
 		return explain("write", f.full(to), err)
 	}
 	for _, dir := range []string{path.Dir(to), blobs} {
@@ -229,20 +232,23 @@ func (f *Folder) Delete(ctx context.Context, digest string) error {
 }
 
 // DeleteOlder deletes a blob unless it was put, or found by an upload, less
-// than an age ago. One that is not there is no error.
-func (f *Folder) DeleteOlder(ctx context.Context, digest string, age time.Duration) error {
+// than an age ago, and reports whether it did. One that is not there is no
+// error.
+func (f *Folder) DeleteOlder(ctx context.Context, digest string, age time.Duration) (deleted bool, err error) {
 	name, err := blobPath(digest)
 	if err != nil {
-		return err
+		return false, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	info, err := f.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(info.ModTime()) < age {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return explain("read", f.full(name), err)
+		return false, explain("read", f.full(name), err)
 	}
-	return f.Delete(ctx, digest)
+	return true, f.Delete(ctx, digest)
 }
 
 // List calls fn with every blob, in the order of their digests. mtime is when

@@ -423,3 +423,30 @@ func TestABlobThatAnUploadFindsIsYoung(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnOldBlobIsDeletedUnlessSomebodyIsAboutToNameIt(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	for range 300 {
+		digest := put(t, f, "a blob")
+		old := time.Now().Add(-2 * time.Hour)
+		if err := os.Chtimes(files(t, dir)[0], old, old); err != nil {
+			t.Fatal(err)
+		}
+		var deleted bool
+		var deleteErr error
+		var deleting sync.WaitGroup
+		deleting.Go(func() { deleted, deleteErr = f.DeleteOlder(t.Context(), digest, time.Hour) })
+		have, found, err := f.Offset(t.Context(), digest)
+		deleting.Wait()
+		if err != nil || deleteErr != nil {
+			t.Fatal(err, deleteErr)
+		}
+		if found == deleted {
+			t.Fatalf("an upload found it: %v (%d bytes); it was deleted: %v", found, have, deleted)
+		}
+	}
+	if deleted, err := f.DeleteOlder(t.Context(), digestOf("nothing"), 0); deleted || err != nil {
+		t.Errorf("what is not there: %v, %v", deleted, err)
+	}
+}

@@ -23,23 +23,26 @@ func (f *Folder) Offset(ctx context.Context, digest string) (have int64, done bo
 	if err := ctx.Err(); err != nil {
 		return 0, false, err
 	}
-	for _, name := range []string{name, partialPath(digest)} {
-		info, err := f.root.Stat(name)
-		if err == nil && name != partialPath(digest) {
-			// Who asks is about to name it: nobody may prune it meanwhile.
-			now := time.Now()
-			err = f.root.Chtimes(name, now, now)
-			if err == nil {
-				return info.Size(), true, nil
-			}
-		} else if err == nil {
-			return info.Size(), false, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return 0, false, explain("read", f.full(name), err)
-		}
+	// Who asks is about to name it: nobody may prune it meanwhile.
+	f.mu.Lock()
+	now := time.Now()
+	err = f.root.Chtimes(name, now, now)
+	f.mu.Unlock()
+	done = err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		name, err = partialPath(digest), nil
 	}
-	return 0, false, nil
+	if err != nil {
+		return 0, false, explain("keep", f.full(name), err)
+	}
+	info, err := f.root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, explain("read", f.full(name), err)
+	}
+	return info.Size(), done, nil
 }
 
 // Resume goes on with the upload of a blob of that size: r gives the bytes

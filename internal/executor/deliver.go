@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/fault"
@@ -15,14 +16,22 @@ func (x *Executor) bring(ctx context.Context, a tallyman.Attempt, obs tallyman.O
 	return x.history.Compact(ctx, a.Journal)
 }
 
-// deliverOwed tries again what History did not take.
+// deliverOwed tries again what History did not take. Where the journal is not
+// there any more, nothing is owed.
 func (x *Executor) deliverOwed(ctx context.Context, a tallyman.Attempt) error {
 	obs, err := x.backend.Observe(ctx, a.Ref())
-	if err != nil || !obs.Gone {
+	if err == nil && obs.Gone {
+		err = x.bring(ctx, a, obs)
+	}
+	if err != nil && !hopeless(err) {
 		return err
 	}
-	return x.bring(ctx, a, obs)
+	return errors.Join(err, x.service.Delivered(ctx, a.Ref()))
 }
+
+// hopeless reports whether History will never take these events: it has
+// others in their place.
+func hopeless(err error) bool { return tallyman.CodeOf(err) == tallyman.Conflict }
 
 const deliverBatch = 1 << 20
 

@@ -52,6 +52,7 @@ type stage struct {
 	mu      sync.Mutex
 	began   time.Time
 	active  []tallyman.Active
+	owed    []tallyman.Attempt
 	obs     tallyman.Observation
 	obsErr  error
 	errs    map[string]error // by what fails
@@ -173,11 +174,28 @@ func (s *stage) End(_ context.Context, _ tallyman.AttemptRef, e tallyman.Settlem
 	return *s.run(), nil
 }
 
-func (s *stage) Gone(context.Context, tallyman.AttemptRef) error {
+func (s *stage) Gone(_ context.Context, _ tallyman.AttemptRef, owed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.does("gone")
+	if owed {
+		s.owed = append(s.owed, *s.attempt())
+	}
 	s.active = nil
+	return nil
+}
+
+func (s *stage) OwedAttempts(context.Context) ([]tallyman.Attempt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.owed), nil
+}
+
+func (s *stage) Delivered(context.Context, tallyman.AttemptRef) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.does("delivered")
+	s.owed = nil
 	return nil
 }
 
@@ -219,12 +237,17 @@ func (c channel) Forget(tallyman.AttemptRef) {
 type history struct{ *stage }
 
 func (h history) Next(context.Context, string) (uint64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return uint64(len(h.history) + 1), h.errs["history"]
 }
 
 func (h history) Append(_ context.Context, _ string, from uint64, lines [][]byte) (uint64, error) {
 	if int(from) != len(h.history)+1 {
 		return 0, &tallyman.GapError{Expected: uint64(len(h.history) + 1)}
+	}
+	if h.errs["append"] != nil {
+		return 0, h.errs["append"]
 	}
 	for _, l := range lines {
 		h.history = append(h.history, string(l))
@@ -449,7 +472,7 @@ func TestWhatARunnerCouldNotDeliverIsDelivered(t *testing.T) {
 }
 
 func TestTheSlotDoesNotWaitForHistory(t *testing.T) {
-	s := play(t, "note adopted@0\nend RunnerLost@1\ngone@1\nforget@1\ncompact@10", func(s *stage) {
+	s := play(t, "note adopted@0\nend RunnerLost@1\ngone@1\nforget@1\ncompact@10\ndelivered@10", func(s *stage) {
 		s.works()
 		s.serve()
 		s.at(1, func() {
@@ -463,6 +486,31 @@ func TestTheSlotDoesNotWaitForHistory(t *testing.T) {
 	})
 	if len(s.history) != 2 || !strings.Contains(s.log.String(), "no history") {
 		t.Errorf("History has %q; the log:\n%s", s.history, s.log.String())
+	}
+}
+
+func TestWhatAnEarlierServerOwedIsDelivered(t *testing.T) {
+	for name, c := range map[string]struct {
+		obs  tallyman.Observation
+		err  error
+		want string
+		has  int
+	}{
+		"all of it":                                      {obs: tallyman.Observation{Gone: true, Journal: "J", Last: 2}, want: "compact@0\ndelivered@0", has: 2},
+		"nothing, where the folder is gone":              {want: "delivered@0"},
+		"nothing, where History has others in its place": {tallyman.Observation{Gone: true, Journal: "J", Last: 2}, tallyman.Errorf(tallyman.Conflict, "other bytes"), "delivered@0", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := play(t, c.want, func(s *stage) {
+				s.owed = []tallyman.Attempt{{RunID: ref.RunID, Number: 1, Journal: "J", Gone: true, Owed: true}}
+				s.active, s.journal, s.obs, s.errs["append"] = nil, []string{"a", "b"}, c.obs, c.err
+				s.serve()
+				time.Sleep(5 * time.Second)
+			})
+			if len(s.history) != c.has {
+				t.Errorf("History has %q", s.history)
+			}
+		})
 	}
 }
 

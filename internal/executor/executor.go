@@ -34,7 +34,8 @@ type Backend interface {
 type Service interface {
 	NewKey(ctx context.Context, ref tallyman.AttemptRef) (string, error)
 	End(ctx context.Context, ref tallyman.AttemptRef, s tallyman.Settlement) (tallyman.Run, error)
-	Gone(ctx context.Context, ref tallyman.AttemptRef) error
+	Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool) error
+	Delivered(ctx context.Context, ref tallyman.AttemptRef) error
 	Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error
 	Changed() (<-chan struct{}, func())
 }
@@ -42,6 +43,7 @@ type Service interface {
 // Store is what the executor reads.
 type Store interface {
 	ActiveAttempts(ctx context.Context) ([]tallyman.Active, error)
+	OwedAttempts(ctx context.Context) ([]tallyman.Attempt, error)
 }
 
 // Channel is what the executor needs of the gateway.
@@ -78,10 +80,7 @@ type Executor struct {
 	log      *slog.Logger
 	serving  bool // this process goes on to look after what it finds
 
-	// Only passes touch these: what this process has done about attempts, and
-	// what History lacks of attempts whose slots are free already.
-	seen map[tallyman.AttemptRef]*memory
-	owed map[tallyman.AttemptRef]tallyman.Attempt
+	seen map[tallyman.AttemptRef]*memory // only passes touch it
 }
 
 // memory is what this process has seen of an attempt and done about it. Its
@@ -98,7 +97,7 @@ type memory struct {
 func New(b Backend, st Store, sv Service, ch Channel, h History, p Patience, log *slog.Logger) *Executor {
 	return &Executor{
 		backend: b, store: st, service: sv, channel: ch, history: h, patience: p, log: log,
-		seen: map[tallyman.AttemptRef]*memory{}, owed: map[tallyman.AttemptRef]tallyman.Attempt{},
+		seen: map[tallyman.AttemptRef]*memory{},
 	}
 }
 
@@ -142,12 +141,10 @@ func (x *Executor) pass(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	for ref, a := range x.owed {
-		if err := x.deliverOwed(ctx, a); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		delete(x.owed, ref)
+	owed, err := x.store.OwedAttempts(ctx)
+	errs = append(errs, err)
+	for _, a := range owed {
+		errs = append(errs, x.deliverOwed(ctx, a))
 	}
 	return errors.Join(errs...)
 }
@@ -301,7 +298,8 @@ func (x *Executor) began(a tallyman.Attempt) time.Time {
 }
 
 // release frees the slot of an ended attempt once its processes are gone. The
-// slot does not wait for History: what that lacks is owed, and tried again.
+// slot does not wait for History: what that lacks is owed, and tried again,
+// by the next server too.
 func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.Observation) error {
 	ref := a.Attempt.Ref()
 	if obs.Running {
@@ -315,12 +313,12 @@ func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.
 		}
 		return nil
 	}
-	if err := x.bring(ctx, a.Attempt, obs); err != nil {
+	err := x.bring(ctx, a.Attempt, obs)
+	if err != nil {
 		x.log.ErrorContext(ctx, "delivering the rest of a journal", "attempt", ref.String(), "err", err)
-		x.owed[ref] = a.Attempt
 	}
 	fault.Point(fault.ExecutorEnded)
-	if err := x.service.Gone(ctx, ref); err != nil {
+	if err := x.service.Gone(ctx, ref, err != nil && !hopeless(err)); err != nil {
 		return err
 	}
 	delete(x.seen, ref)

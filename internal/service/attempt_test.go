@@ -248,12 +248,38 @@ func TestCapsAreNeverOvershot(t *testing.T) {
 	if h.run(next.ID).State != tallyman.Queued {
 		t.Error("a run that was not admitted has moved")
 	}
-	if err := h.Gone(t.Context(), active[0].Attempt.Ref()); err != nil {
+	if err := h.Gone(t.Context(), active[0].Attempt.Ref(), false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Admit(t.Context(), next, taken, 0, "test"); err != nil {
 		t.Errorf("after a slot is free: %v", err)
 	}
+}
+
+func TestWhatHistoryLacksIsOwedUntilItIsDelivered(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.RunnerLost}); err != nil {
+		t.Fatal(err)
+	}
+	owed := func(want int) {
+		t.Helper()
+		got, err := h.store.OwedAttempts(t.Context())
+		if err != nil || len(got) != want {
+			t.Errorf("%d attempts are owed something, want %d: %v", len(got), want, err)
+		}
+	}
+	if err := h.Gone(t.Context(), r.ref, true); err != nil {
+		t.Fatal(err)
+	}
+	owed(1)
+	if load, err := h.store.Load(t.Context()); err != nil || load.Total != 0 {
+		t.Errorf("the slot is not free: %+v, %v", load, err)
+	}
+	if err := h.Delivered(t.Context(), r.ref); err != nil {
+		t.Fatal(err)
+	}
+	owed(0)
 }
 
 func TestTheCapIsThatOfTheAgentsFileAsItIsNow(t *testing.T) {

@@ -24,59 +24,8 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 	now := s.now()
 	var run tallyman.Run
 	ended := false
-	err = s.store.InTx(ctx, func(tx *store.Tx) error {
-		ended = false
-		if run, err = tx.Run(ref.RunID); err != nil {
-			return err
-		}
-		attempts, err := tx.Attempts(ref.RunID)
-		if err != nil {
-			return err
-		}
-		var a tallyman.Attempt
-		var earlier []tallyman.AttemptEnd
-		for _, x := range attempts {
-			switch {
-			case x.Number == ref.Number:
-				a = x
-			case x.Number < ref.Number:
-				earlier = append(earlier, tallyman.AttemptEnd{Reason: x.Reason, Started: x.StartedAt != nil})
-			}
-		}
-		if a.EndedAt != nil {
-			return nil
-		}
-		was := run
-		if a.StartedAt == nil && e.StartedAt != nil {
-			if run, a, err = started(tx, run, a, *e.StartedAt); err != nil {
-				return err
-			}
-		}
-		e := against(e, run, a)
-		at := now
-		if !e.FinalAt.IsZero() && e.FinalAt.Before(now) {
-			at = e.FinalAt.UTC().Truncate(time.Microsecond) // nobody was there to hear it
-		}
-		a = endAttempt(a, e, at)
-		if err := tx.PutAttempt(a); err != nil {
-			return err
-		}
-		t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: at, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: e.Outcome}
-		if wait, again := f.Agent.Retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: a.StartedAt != nil}, earlier); again {
-			at := now.Add(wait)
-			t.RetryAt = &at
-		}
-		if run, err = run.Apply(t); err != nil {
-			return err
-		}
-		if ended = run.State.Terminal(); ended {
-			run.ResultBlob = e.Outcome.ResultBlob
-		}
-		if run, err = s.count(tx, run, was); err != nil {
-			return err
-		}
-		err = tx.Timeline(run.ID, endEntry(run, ref, e, now))
-		fault.Point(fault.EndCommitting)
+	err = s.store.InTx(ctx, func(tx *store.Tx) (err error) {
+		run, ended, err = s.endIn(tx, ref, e, f.Agent.Retry, now)
 		return err
 	})
 	if err != nil {
@@ -88,6 +37,64 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 	}
 	s.notices.tell()
 	return run, nil
+}
+
+// endIn is End within a transaction. It reports whether the run has ended
+// just now.
+func (s *Service) endIn(tx *store.Tx, ref tallyman.AttemptRef, e tallyman.Settlement, retry tallyman.Retry, now time.Time) (run tallyman.Run, ended bool, err error) {
+	if run, err = tx.Run(ref.RunID); err != nil {
+		return run, false, err
+	}
+	a, earlier, err := attemptAndEarlier(tx, ref)
+	if err != nil || a.EndedAt != nil {
+		return run, false, err
+	}
+	was := run
+	if a.StartedAt == nil && e.StartedAt != nil {
+		if run, a, err = started(tx, run, a, *e.StartedAt); err != nil {
+			return run, false, err
+		}
+	}
+	e = against(e, run, a)
+	at := now
+	if !e.FinalAt.IsZero() && e.FinalAt.Before(now) {
+		at = e.FinalAt.UTC().Truncate(time.Microsecond) // nobody was there to hear it
+	}
+	a = endAttempt(a, e, at)
+	if err := tx.PutAttempt(a); err != nil {
+		return run, false, err
+	}
+	t := tallyman.Trigger{Kind: tallyman.TriggerEnded, At: at, Attempt: ref.Number, Reason: e.Reason, Message: e.Message, Outcome: e.Outcome}
+	if wait, again := retry.Next(tallyman.AttemptEnd{Reason: e.Reason, Started: a.StartedAt != nil}, earlier); again {
+		next := now.Add(wait)
+		t.RetryAt = &next
+	}
+	if run, err = run.Apply(t); err != nil {
+		return run, false, err
+	}
+	if ended = run.State.Terminal(); ended {
+		run.ResultBlob = e.Outcome.ResultBlob
+	}
+	if run, err = s.count(tx, run, was); err != nil {
+		return run, false, err
+	}
+	err = tx.Timeline(run.ID, endEntry(run, ref, e, now))
+	fault.Point(fault.EndCommitting)
+	return run, ended, err
+}
+
+// attemptAndEarlier reads an attempt, and how those before it ended.
+func attemptAndEarlier(tx *store.Tx, ref tallyman.AttemptRef) (a tallyman.Attempt, earlier []tallyman.AttemptEnd, err error) {
+	attempts, err := tx.Attempts(ref.RunID)
+	for _, x := range attempts {
+		switch {
+		case x.Number == ref.Number:
+			a = x
+		case x.Number < ref.Number:
+			earlier = append(earlier, tallyman.AttemptEnd{Reason: x.Reason, Started: x.StartedAt != nil})
+		}
+	}
+	return a, earlier, err
 }
 
 // against holds a verdict, which was made of what was known a moment ago,
@@ -150,10 +157,11 @@ func (s *Service) keepResult(ctx context.Context, out tallyman.Outcome) (tallyma
 	return out, nil
 }
 
-// Gone frees the slot of an attempt whose processes are known to be gone.
-func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
+// Gone frees the slot of an attempt whose processes are known to be gone. It
+// is owed what its journal has and History does not, until Delivered.
+func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool) error {
 	err := s.amend(ctx, ref, func(a *tallyman.Attempt) {
-		a.Gone = true
+		a.Gone, a.Owed = true, owed
 		fault.Point(fault.GoneCommitting)
 	})
 	if err != nil {
@@ -162,4 +170,10 @@ func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef) error {
 	fault.Point(fault.GoneCommitted)
 	s.notices.tell()
 	return nil
+}
+
+// Delivered records that History has what an attempt was owed, or that there
+// is nobody to get it from.
+func (s *Service) Delivered(ctx context.Context, ref tallyman.AttemptRef) error {
+	return s.amend(ctx, ref, func(a *tallyman.Attempt) { a.Owed = false })
 }

@@ -39,6 +39,19 @@ func (s *Store) ActiveAttempts(ctx context.Context) (items []tallyman.Active, er
 	return items, err
 }
 
+// OwedAttempts returns every attempt whose journal has events that History
+// lacks, though nobody is left to bring them.
+func (s *Store) OwedAttempts(ctx context.Context) (items []tallyman.Attempt, err error) {
+	err = s.read(ctx, "OwedAttempts", func(c conn) error {
+		items, err = all(ctx, c, scanAttempt, `SELECT `+attemptColumns+` FROM attempts WHERE owed ORDER BY run_id, number`)
+		if err != nil {
+			return fmt.Errorf("list attempts with events to deliver: %w", err)
+		}
+		return nil
+	})
+	return items, err
+}
+
 var activeColumns = of("r", runColumns) + ", " + of("a", attemptColumns)
 
 func scanActive(from row) (tallyman.Active, error) {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func attemptRoundTrip(t *testing.T, s *store.Store) {
 		Backend: "local", Process: "4711", QueuedAt: epoch, AdmittedAt: epoch.Add(1 * time.Second), StartedAt: ptr(epoch.Add(2 * time.Second)),
 		FirstAt: ptr(epoch.Add(3 * time.Second)), EndedAt: ptr(epoch.Add(4 * time.Second)), LastContact: ptr(epoch.Add(5 * time.Second)),
 		StderrTail: "e\n", OutputTail: "o\n", Journal: "j1", LastCursor: 1 << 40, FinalCursor: 1<<40 + 1,
-		Epoch: 3, KeyHash: []byte{0, 1, 255}, Gone: true,
+		Epoch: 3, KeyHash: []byte{0, 1, 255}, Gone: true, Owed: true,
 		Final: &tallyman.Outcome{Reason: tallyman.AgentError, ExitCode: ptr(1), Result: "r\x00", Structured: json.RawMessage(`{"a":1}`), Started: true},
 	}
 	empty := newAttempt(id(1), 2)
@@ -99,6 +100,28 @@ func activeAttempts(t *testing.T, s *store.Store) {
 		return err
 	})
 	check(tallyman.Active{Run: newRun(2), Attempt: newAttempt(id(2), 2)}, tallyman.Active{Run: r3, Attempt: newAttempt(id(3), 1)})
+}
+
+func owedAttempts(t *testing.T, s *store.Store) {
+	owed := newAttempt(id(2), 1, func(a *tallyman.Attempt) { a.Gone, a.Owed = true, true })
+	insert(t, s, newRun(1), newRun(2))
+	mustTx(t, s, func(tx *store.Tx) error {
+		return errors.Join(tx.InsertAttempt(owed), tx.InsertAttempt(newAttempt(id(1), 1)), tx.InsertAttempt(newAttempt(id(2), 2)))
+	})
+	check := func(want ...tallyman.Attempt) {
+		t.Helper()
+		got, err := s.OwedAttempts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, want)
+	}
+	check(owed)
+	mustTx(t, s, func(tx *store.Tx) error {
+		owed.Owed = false
+		return tx.PutAttempt(owed)
+	})
+	check()
 }
 
 func timeline(t *testing.T, s *store.Store) {

@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(testing.TB) *store.Store) {
 		"waiting runs know their position":                           positions,
 		"an attempt comes back as it was written":                    attemptRoundTrip,
 		"attempts that are not gone take slots":                      activeAttempts,
+		"attempts are owed what History lacks":                       owedAttempts,
 		"the timeline keeps its order":                               timeline,
 		"artifacts are replaced by name":                             artifacts,
 		"blobs in use are known":                                     blobInUse,
