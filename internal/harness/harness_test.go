@@ -133,6 +133,7 @@ func TestStartError(t *testing.T) {
 		"not in PATH":         {[]string{"no-such-program-7"}, "", tallyman.SetupFailed, "no-such-program-7 was not found"},
 		"no such file":        {[]string{filepath.Join(dir, "none")}, "", tallyman.SetupFailed, "was not found"},
 		"not executable":      {[]string{write("plain", "x", 0o644)}, "", tallyman.InvalidSpec, "chmod +x"},
+		"a folder":            {[]string{dir}, "", tallyman.InvalidSpec, "is a folder"},
 		"not for this system": {[]string{write("text", "hello", 0o755)}, "", tallyman.InvalidSpec, "built for another machine"},
 		"no folder":           {[]string{"/bin/sh"}, filepath.Join(dir, "gone"), tallyman.SetupFailed, "folder"},
 		"too long":            {[]string{"/bin/sh", strings.Repeat("x", 4<<20)}, "", tallyman.InvalidSpec, "larger than the system allows"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"syscall"
 
@@ -28,6 +29,9 @@ func StartError(err error, argv []string) tallyman.Outcome {
 	case errors.Is(err, syscall.ENOEXEC):
 		o.Reason = tallyman.InvalidSpec
 		o.Message = fmt.Sprintf("%s cannot be executed here: it is built for another machine, or is a script without a #! line", program)
+	case errors.Is(err, fs.ErrPermission) && isFolder(path):
+		o.Reason = tallyman.InvalidSpec
+		o.Message = fmt.Sprintf("%s is a folder: name a program in it", program)
 	case errors.Is(err, fs.ErrPermission):
 		o.Reason = tallyman.InvalidSpec
 		o.Message = fmt.Sprintf("%s may not be executed: make it executable (chmod +x)", program)
@@ -36,4 +40,13 @@ func StartError(err error, argv []string) tallyman.Outcome {
 		o.Message = fmt.Sprintf("%s: its arguments and environment are larger than the system allows", program)
 	}
 	return o
+}
+
+// isFolder reports whether the path that an error is about is a folder.
+func isFolder(err *fs.PathError) bool {
+	if err == nil {
+		return false
+	}
+	info, serr := os.Stat(err.Path)
+	return serr == nil && info.IsDir()
 }

@@ -86,8 +86,12 @@ func (b *Backend) findProgram(spec tallyman.AgentSpec) error {
 			}
 			program = filepath.Join(dir, program)
 		}
-		if _, err := os.Stat(program); err != nil {
+		info, err := os.Stat(program)
+		if err != nil {
 			return fmt.Errorf("the program of harness %s: %w", spec.Harness, err)
+		}
+		if info.IsDir() {
+			return fmt.Errorf("the program of harness %s: %s is a folder; name a program in it", spec.Harness, program)
 		}
 		return nil
 	}

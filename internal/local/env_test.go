@@ -208,6 +208,7 @@ func TestPreflightSaysWhatToMend(t *testing.T) {
 		"a file that is no program":         {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"data"}}, says: []string{`"data"`}},
 		"the PATH that the spec sets":       {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"tool"}, Env: []tallyman.EnvVar{{Name: "PATH", Value: "/nowhere"}}}, says: []string{"PATH (/nowhere)"}},
 		"a program by its path":             {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{bin + "/tool"}}},
+		"a folder for a program":            {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{bin}}, says: []string{bin + " is a folder"}},
 		"a path that leads nowhere":         {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"/nowhere/tool"}}, says: []string{"/nowhere/tool"}},
 		"a path in the workspace":           {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"./tool"}, Workspace: tallyman.Workspace{Path: bin}}},
 		"a path that it does not have":      {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"./other"}, Workspace: tallyman.Workspace{Path: bin}}, says: []string{bin + "/other"}},
