@@ -46,7 +46,7 @@ func TestWhatCannotBeSetUpNeverStarts(t *testing.T) {
 	}{
 		"a program that is not there": {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{"no-such-program"} }, tallyman.SetupFailed, "no-such-program"},
 		"a program without a PATH":    {func(s *tallyman.RunnerSpec) { s.Env = nil }, tallyman.SetupFailed, "sh was not found"},
-		"a folder":                    {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{"/etc"} }, tallyman.InvalidSpec, "/etc may not be executed"},
+		"a folder":                    {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{"/etc"} }, tallyman.InvalidSpec, "/etc is a folder"},
 		"a file that is no program":   {func(s *tallyman.RunnerSpec) { s.Agent.Command = []string{file} }, tallyman.InvalidSpec, "chmod +x"},
 		"a workspace that is away":    {func(s *tallyman.RunnerSpec) { s.WorkDir, s.Agent.Workspace.Path = "/nowhere/x", "/nowhere/x" }, tallyman.ConfigMissing, "/nowhere/x"},
 		"a workspace that is a file":  {func(s *tallyman.RunnerSpec) { s.WorkDir, s.Agent.Workspace.Path = file, file }, tallyman.InvalidSpec, "name a folder"},
