@@ -211,6 +211,9 @@ func TestSummary(t *testing.T) {
 	if diff := cmp.Diff([]string{"outcome   queued", "turns     0", "tokens    0 in, 0 out", "cost      none", "duration  0s"}, render.Summary(tallyman.Run{State: tallyman.Queued})); diff != "" {
 		t.Error(diff)
 	}
+	if diff := cmp.Diff([]string{"outcome   queued", "duration  0s"}, render.Summary(tallyman.Run{State: tallyman.Queued, Harness: "exec"})); diff != "" {
+		t.Errorf("a command has no model:\n%s", diff)
+	}
 }
 
 func TestFormats(t *testing.T) {

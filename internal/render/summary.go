@@ -31,9 +31,11 @@ func Summary(run tallyman.Run) []string {
 	if run.Attempt > 1 {
 		add("attempts", strconv.Itoa(run.Attempt))
 	}
-	add("turns", strconv.Itoa(run.Usage.Turns))
-	add("tokens", Tokens(run.Usage))
-	add("cost", costWithSource(run.Usage))
+	if run.Harness != "exec" { // which has no model
+		add("turns", strconv.Itoa(run.Usage.Turns))
+		add("tokens", Tokens(run.Usage))
+		add("cost", costWithSource(run.Usage))
+	}
 	add("duration", Took(RunTook(run, time.Now())))
 	return lines
 }
