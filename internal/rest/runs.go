@@ -130,6 +130,9 @@ func (a *api) changes(h huma.API) {
 		if in.Key != "" {
 			req.Key = in.Key
 		}
+		if err := oneNamespace(req.Namespace); err != nil {
+			return nil, a.refuse(ctx, err)
+		}
 		if err := a.ownerOnly(ctx, &req); err != nil {
 			return nil, a.refuse(ctx, err)
 		}
@@ -186,6 +189,15 @@ func (a *api) changes(h huma.API) {
 	}, func(ctx context.Context, in *RunPath) (*struct{}, error) {
 		return nil, a.refuse(ctx, a.src.Delete(ctx, in.ID))
 	})
+}
+
+// oneNamespace refuses a run where nobody would find it: names, counts and
+// the dashboard of one machine know the default namespace alone.
+func oneNamespace(namespace string) error {
+	if namespace != "" && namespace != tallyman.DefaultNamespace {
+		return tallyman.Errorf(tallyman.Invalid, "namespace %q: this version has only %q; leave the namespace out", namespace, tallyman.DefaultNamespace)
+	}
+	return nil
 }
 
 // ownerOnly refuses what only the owner, over the socket, may ask for.
