@@ -23,10 +23,11 @@ var house = map[string][]string{
 	"internal/config":     {"strictyaml"}, // people write both, and want the same words for the same faults
 	"internal/catalog":    {"strictyaml"},
 
-	"internal/store":               {},
-	"internal/store/sqlite":        {},
+	"internal/database":            {},
+	"internal/database/sqlite":     {},
+	"internal/store":               {"database"}, // engines, migrations and shared commits are no store's own
 	"internal/store/storetest":     {"store"},
-	"internal/history":             {},
+	"internal/history":             {"database"}, // likewise
 	"internal/history/historytest": {"history"},
 	"internal/blob":                {},
 	"internal/service":             {"store", "history", "fault"}, // the hall: it alone writes runs, and joins them with their events for readers

@@ -19,6 +19,8 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/blob"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
 	"github.com/tallyman-dev/tallyman/internal/config"
+	"github.com/tallyman-dev/tallyman/internal/database"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/executor"
 	"github.com/tallyman-dev/tallyman/internal/gateway"
 	"github.com/tallyman-dev/tallyman/internal/harness"
@@ -29,7 +31,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/scheduler"
 	"github.com/tallyman-dev/tallyman/internal/service"
 	"github.com/tallyman-dev/tallyman/internal/store"
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/telemetry"
 	"github.com/tallyman-dev/tallyman/internal/web"
 )
@@ -117,7 +118,7 @@ func (s *server) openStores(ctx context.Context) (*store.Store, error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, control.Close)
-	if s.house.store, err = store.Open(ctx, control.Writer, control.Reader, store.SQLite); err != nil {
+	if s.house.store, err = store.Open(ctx, control.Writer, control.Reader, database.SQLite); err != nil {
 		return nil, err
 	}
 	events, err := sqlite.Open(ctx, filepath.Join(s.cfg.Data, "history.db"))
@@ -125,7 +126,7 @@ func (s *server) openStores(ctx context.Context) (*store.Store, error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, events.Close)
-	if s.house.history, err = history.Open(ctx, events.Writer, events.Reader, history.SQLite); err != nil {
+	if s.house.history, err = history.Open(ctx, events.Writer, events.Reader, database.SQLite); err != nil {
 		return nil, err
 	}
 	return s.house.store, nil

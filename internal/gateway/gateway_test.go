@@ -18,11 +18,12 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/blob"
+	"github.com/tallyman-dev/tallyman/internal/database"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/gateway"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/service"
 	"github.com/tallyman-dev/tallyman/internal/store"
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
 )
 
 // maxArtifact is how large a file may be in these tests.
@@ -67,10 +68,10 @@ func newWorld(t testing.TB) *world {
 	control, events := open("control.db"), open("history.db")
 	w := &world{t: t}
 	var err error
-	if w.store, err = store.Open(t.Context(), control.Writer, control.Reader, store.SQLite); err != nil {
+	if w.store, err = store.Open(t.Context(), control.Writer, control.Reader, database.SQLite); err != nil {
 		t.Fatal(err)
 	}
-	if w.history, err = history.Open(t.Context(), events.Writer, events.Reader, history.SQLite); err != nil {
+	if w.history, err = history.Open(t.Context(), events.Writer, events.Reader, database.SQLite); err != nil {
 		t.Fatal(err)
 	}
 	if w.blobs, err = blob.Open(filepath.Join(dir, "blobs")); err != nil {

@@ -26,7 +26,7 @@ func (h *History) Append(ctx context.Context, journal string, from uint64, lines
 	blocks := h.codec.pack(from, lines)
 	var refused error
 	added := false
-	err = h.writer.do(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = h.writer.Do(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		next, err = h.next(ctx, tx, journal)
 		if err != nil {
 			return err

@@ -75,7 +75,7 @@ func (h *History) merge(ctx context.Context, journal string, group []block) erro
 	}
 	*buf = raw
 	merged := h.codec.encode(first, last, raw)
-	return h.writer.do(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return h.writer.Do(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var n int
 		if err := tx.QueryRowContext(ctx, h.sql.count, journal, first, last).Scan(&n); err != nil || n != len(group) {
 			return err

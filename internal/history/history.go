@@ -11,47 +11,15 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strconv"
-	"strings"
 	"sync"
 
-	"github.com/pressly/goose/v3"
-
-	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/database"
 )
-
-// Dialect says which engine an open database is.
-type Dialect string
-
-// The dialects.
-const (
-	SQLite   Dialect = "sqlite"
-	Postgres Dialect = "postgres"
-)
-
-// bind writes the ? placeholders the way the engine reads them. No statement
-// of ours has a question mark of another meaning.
-func (d Dialect) bind(query string) string {
-	if d != Postgres {
-		return query
-	}
-	var b strings.Builder
-	for n := 1; ; n++ {
-		before, after, found := strings.Cut(query, "?")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		b.WriteString("$" + strconv.Itoa(n))
-		query = after
-	}
-}
 
 // History is the event store in one database. Its methods may be called at
 // the same time.
 type History struct {
-	writer *writer
+	writer *database.Writer
 	reader *sql.DB
 	codec  *codec
 	sql    statements
@@ -60,15 +28,15 @@ type History struct {
 	watches map[string]map[*Watch]struct{} // by journal; under mu
 }
 
+//go:embed migrations/*.sql
+var migrations embed.FS
+
 // Open brings the schema up to date and returns the store. Of writer at most
 // one connection is used at a time. Both pools stay the caller's to close,
 // when no call is in flight. A schema that a newer version made is
 // Unsupported.
-func Open(ctx context.Context, writing, reading *sql.DB, d Dialect) (*History, error) {
-	if d != SQLite && d != Postgres {
-		return nil, tallyman.Errorf(tallyman.Unsupported, "open history: no such dialect: %q", d)
-	}
-	if err := migrate(ctx, writing, d); err != nil {
+func Open(ctx context.Context, writing, reading *sql.DB, d database.Dialect) (*History, error) {
+	if err := database.Migrate(ctx, writing, d, migrations, "history_migrations"); err != nil {
 		return nil, fmt.Errorf("open history: %w", err)
 	}
 	c, err := newCodec()
@@ -76,39 +44,9 @@ func Open(ctx context.Context, writing, reading *sql.DB, d Dialect) (*History, e
 		return nil, fmt.Errorf("open history: %w", err)
 	}
 	return &History{
-		writer: &writer{db: writing}, reader: reading, codec: c, sql: statementsOf(d),
+		writer: database.NewWriter(writing, d), reader: reading, codec: c, sql: statementsOf(d),
 		watches: map[string]map[*Watch]struct{}{},
 	}, nil
-}
-
-//go:embed migrations/*.sql
-var migrations embed.FS
-
-func migrate(ctx context.Context, db *sql.DB, d Dialect) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	dialect := goose.DialectSQLite3
-	if d == Postgres {
-		dialect = goose.DialectPostgres
-	}
-	p, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true), goose.WithTableName("history_migrations"))
-	if err != nil {
-		return err
-	}
-	current, target, err := p.GetVersions(ctx)
-	if err != nil {
-		return err
-	}
-	if current > target {
-		return tallyman.Errorf(tallyman.Unsupported,
-			"the database has schema %d, this version knows up to %d: it was written by a newer tallyman, use that one", current, target)
-	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate from schema %d: %w", current, err)
-	}
-	return nil
 }
 
 // statements are the store's SQL as the engine reads it.
@@ -116,16 +54,16 @@ type statements struct {
 	last, holding, insert, from, count, remove, drop, sizes string
 }
 
-func statementsOf(d Dialect) statements {
+func statementsOf(d database.Dialect) statements {
 	return statements{
-		last:    d.bind(`SELECT last FROM blocks WHERE journal = ? ORDER BY first DESC LIMIT 1`),
-		holding: d.bind(`SELECT first, last, raw, data FROM blocks WHERE journal = ? AND first <= ? ORDER BY first DESC LIMIT 1`),
-		insert:  d.bind(`INSERT INTO blocks (journal, first, last, raw, data) VALUES (?, ?, ?, ?, ?)`),
-		from:    d.bind(`SELECT first, last, raw FROM blocks WHERE journal = ? AND first >= ? ORDER BY first LIMIT ?`),
-		count:   d.bind(`SELECT count(*) FROM blocks WHERE journal = ? AND first >= ? AND last <= ?`),
-		remove:  d.bind(`DELETE FROM blocks WHERE journal = ? AND first >= ? AND last <= ?`),
-		drop:    d.bind(`DELETE FROM blocks WHERE journal = ?`),
-		sizes: d.bind(`SELECT journal, count(*), CAST(SUM(last - first + 1) AS BIGINT), CAST(SUM(raw) AS BIGINT), CAST(SUM(LENGTH(data)) AS BIGINT)
+		last:    d.Bind(`SELECT last FROM blocks WHERE journal = ? ORDER BY first DESC LIMIT 1`),
+		holding: d.Bind(`SELECT first, last, raw, data FROM blocks WHERE journal = ? AND first <= ? ORDER BY first DESC LIMIT 1`),
+		insert:  d.Bind(`INSERT INTO blocks (journal, first, last, raw, data) VALUES (?, ?, ?, ?, ?)`),
+		from:    d.Bind(`SELECT first, last, raw FROM blocks WHERE journal = ? AND first >= ? ORDER BY first LIMIT ?`),
+		count:   d.Bind(`SELECT count(*) FROM blocks WHERE journal = ? AND first >= ? AND last <= ?`),
+		remove:  d.Bind(`DELETE FROM blocks WHERE journal = ? AND first >= ? AND last <= ?`),
+		drop:    d.Bind(`DELETE FROM blocks WHERE journal = ?`),
+		sizes: d.Bind(`SELECT journal, count(*), CAST(SUM(last - first + 1) AS BIGINT), CAST(SUM(raw) AS BIGINT), CAST(SUM(LENGTH(data)) AS BIGINT)
 			FROM blocks WHERE journal > ? GROUP BY journal ORDER BY journal LIMIT ?`),
 	}
 }
@@ -158,7 +96,7 @@ func (h *History) next(ctx context.Context, q querier, journal string) (uint64, 
 // goes whole or not at all. A watch on one of them sees nothing.
 func (h *History) Delete(ctx context.Context, journals ...string) error {
 	for _, journal := range journals {
-		err := h.writer.do(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err := h.writer.Do(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, h.sql.drop, journal)
 			return err
 		})

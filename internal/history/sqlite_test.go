@@ -17,9 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/database"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/history/historytest"
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
 )
 
 // childEnv names the database that this program appends to instead of
@@ -53,7 +54,7 @@ func open(tb testing.TB, path string) (*history.History, *sqlite.DB) {
 			tb.Error(err)
 		}
 	})
-	h, err := history.Open(context.Background(), db.Writer, db.Reader, history.SQLite)
+	h, err := history.Open(context.Background(), db.Writer, db.Reader, database.SQLite)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	if _, err := db.Writer.Exec("INSERT INTO history_migrations (version_id, is_applied) VALUES (999, TRUE)"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := history.Open(t.Context(), db.Writer, db.Reader, history.SQLite)
+	_, err := history.Open(t.Context(), db.Writer, db.Reader, database.SQLite)
 	if tallyman.CodeOf(err) != tallyman.Unsupported || !strings.Contains(err.Error(), "999") {
 		t.Errorf("a newer schema: %v, want Unsupported that names it", err)
 	}
@@ -210,7 +211,7 @@ func appendForever(path string) {
 		fmt.Println("error", err)
 		return
 	}
-	h, err := history.Open(ctx, db.Writer, db.Reader, history.SQLite)
+	h, err := history.Open(ctx, db.Writer, db.Reader, database.SQLite)
 	if err != nil {
 		fmt.Println("error", err)
 		return

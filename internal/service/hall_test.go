@@ -16,11 +16,12 @@ import (
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/blob"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
+	"github.com/tallyman-dev/tallyman/internal/database"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/harness"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/service"
 	"github.com/tallyman-dev/tallyman/internal/store"
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
 )
 
 // hall is a service on real stores, with a clock and a backend of the test's.
@@ -55,10 +56,13 @@ func (a agents) Get(_ context.Context, namespace, name string) (tallyman.Agent, 
 type backend struct {
 	refuse error
 	noSpec error // why what a runner is told cannot be made
-	asked  []tallyman.AgentSpec
+	mu     sync.Mutex
+	asked  []tallyman.AgentSpec // under mu
 }
 
 func (b *backend) Preflight(_ context.Context, _ string, spec tallyman.AgentSpec) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.asked = append(b.asked, spec)
 	return b.refuse
 }
@@ -82,10 +86,10 @@ func newHall(t *testing.T) *hall {
 	control, events := open("control.db"), open("history.db")
 	h := &hall{t: t, clock: time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC), agents: agents{}, backend: &backend{}}
 	var err error
-	if h.store, err = store.Open(t.Context(), control.Writer, control.Reader, store.SQLite); err != nil {
+	if h.store, err = store.Open(t.Context(), control.Writer, control.Reader, database.SQLite); err != nil {
 		t.Fatal(err)
 	}
-	if h.history, err = history.Open(t.Context(), events.Writer, events.Reader, history.SQLite); err != nil {
+	if h.history, err = history.Open(t.Context(), events.Writer, events.Reader, database.SQLite); err != nil {
 		t.Fatal(err)
 	}
 	if h.blobs, err = blob.Open(filepath.Join(dir, "blobs")); err != nil {

@@ -16,10 +16,11 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/blob"
+	"github.com/tallyman-dev/tallyman/internal/database"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/service"
 	"github.com/tallyman-dev/tallyman/internal/store"
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
 )
 
 // TestEveryCallOfTheStoreMayFail makes the Nth call of the store that an
@@ -139,10 +140,10 @@ func newFaultHouse(t *testing.T) *faultHouse {
 	}
 	var err error
 	control, events := open("control.db"), open("history.db")
-	if h.store, err = store.Open(t.Context(), control.Writer, control.Reader, store.SQLite); err != nil {
+	if h.store, err = store.Open(t.Context(), control.Writer, control.Reader, database.SQLite); err != nil {
 		t.Fatal(err)
 	}
-	if h.history, err = history.Open(t.Context(), events.Writer, events.Reader, history.SQLite); err != nil {
+	if h.history, err = history.Open(t.Context(), events.Writer, events.Reader, database.SQLite); err != nil {
 		t.Fatal(err)
 	}
 	if h.blobs, err = blob.Open(filepath.Join(dir, "blobs")); err != nil {

@@ -9,8 +9,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/database"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/store"
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
 	"github.com/tallyman-dev/tallyman/internal/store/storetest"
 )
 
@@ -36,7 +37,7 @@ func open(tb testing.TB, path string) (s *store.Store, close func()) {
 		}
 	}
 	tb.Cleanup(close)
-	s, err = store.Open(context.Background(), db.Writer, db.Reader, store.SQLite)
+	s, err = store.Open(context.Background(), db.Writer, db.Reader, database.SQLite)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	if _, err := db.Writer.Exec("INSERT INTO store_migrations (version_id, is_applied) VALUES (999, TRUE)"); err != nil {
 		t.Fatal(err)
 	}
-	_, err = store.Open(t.Context(), db.Writer, db.Reader, store.SQLite)
+	_, err = store.Open(t.Context(), db.Writer, db.Reader, database.SQLite)
 	if tallyman.CodeOf(err) != tallyman.Unsupported || !strings.Contains(err.Error(), "999") {
 		t.Errorf("a newer schema: %v, want Unsupported that names it", err)
 	}

@@ -10,31 +10,32 @@ package store
 import (
 	"context"
 	"database/sql"
+	"embed"
 	"fmt"
 
-	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/database"
 )
 
 // Store is control state in one database. Its methods may be called at the
 // same time.
 type Store struct {
-	writer  *writer
+	writer  *database.Writer
 	reader  *sql.DB
-	dialect Dialect
+	dialect database.Dialect
 	faults  *faults
 }
+
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // Open brings the schema up to date and returns the store. Of writer at most
 // one connection is used at a time. Both pools stay the caller's to close.
 // A schema that a newer version made is Unsupported.
-func Open(ctx context.Context, writing, reading *sql.DB, d Dialect) (*Store, error) {
-	if d != SQLite && d != Postgres {
-		return nil, tallyman.Errorf(tallyman.Unsupported, "open store: no such dialect: %q", d)
-	}
-	if err := migrate(ctx, writing, d); err != nil {
+func Open(ctx context.Context, writing, reading *sql.DB, d database.Dialect) (*Store, error) {
+	if err := database.Migrate(ctx, writing, d, migrations, "store_migrations"); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return &Store{writer: newWriter(writing, d), reader: reading, dialect: d}, nil
+	return &Store{writer: database.NewWriter(writing, d), reader: reading, dialect: d}, nil
 }
 
 // conn runs statements of ours in a database or a transaction.
@@ -43,16 +44,16 @@ type conn struct {
 		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	}
-	dialect Dialect
+	dialect database.Dialect
 }
 
 func (c conn) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return c.db.QueryContext(ctx, c.dialect.bind(query), args...)
+	return c.db.QueryContext(ctx, c.dialect.Bind(query), args...)
 }
 
 // exec returns how many rows the statement changed.
 func (c conn) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	res, err := c.db.ExecContext(ctx, c.dialect.bind(query), args...)
+	res, err := c.db.ExecContext(ctx, c.dialect.Bind(query), args...)
 	if err != nil {
 		return 0, err
 	}
@@ -101,7 +102,7 @@ func (s *Store) read(ctx context.Context, op string, fn func(conn) error) error 
 // snapshot is read for several statements that must see one state.
 func (s *Store) snapshot(ctx context.Context, op string, fn func(conn) error) error {
 	return s.faults.around(ctx, op, func() error {
-		tx, err := s.reader.BeginTx(ctx, s.dialect.snapshot())
+		tx, err := s.reader.BeginTx(ctx, s.dialect.Snapshot())
 		if err != nil {
 			return err
 		}

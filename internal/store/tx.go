@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/database"
 )
 
 // Tx is a transaction: it sees its own writes, and all of them are kept or
@@ -15,7 +17,7 @@ type Tx struct {
 	ctx     context.Context // of the transaction, whose length is the Tx's
 	conn    conn
 	faults  *faults
-	dialect Dialect
+	dialect database.Dialect
 	counts  map[count]int // what to add to run_counts
 }
 
@@ -33,14 +35,14 @@ type count struct {
 func (s *Store) InTx(ctx context.Context, fn func(*Tx) error) error {
 	return s.faults.around(ctx, "InTx", func() error {
 		for wait := firstWait; ; wait *= 2 {
-			err := s.writer.do(ctx, func(ctx context.Context, c conn) error {
-				tx := &Tx{ctx: ctx, conn: c, faults: s.faults, dialect: s.dialect, counts: map[count]int{}}
+			err := s.writer.Do(ctx, func(ctx context.Context, t *sql.Tx) error {
+				tx := &Tx{ctx: ctx, conn: conn{t, s.dialect}, faults: s.faults, dialect: s.dialect, counts: map[count]int{}}
 				if err := fn(tx); err != nil {
 					return err
 				}
 				return tx.flushCounts()
 			})
-			if err == nil || wait > lastWait || !s.dialect.retryable(err) {
+			if err == nil || wait > lastWait || !s.dialect.Retryable(err) {
 				return err
 			}
 			select {

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ func TestPlaceholdersAreWrittenForTheEngine(t *testing.T) {
 		SQLite:   query,
 		Postgres: "SELECT a FROM b WHERE c = $1 AND d IN ($2, $3)",
 	} {
-		if got := d.bind(query); got != want {
+		if got := d.Bind(query); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)
 		}
 	}
@@ -47,7 +47,7 @@ func TestOnlyABusyEngineIsAskedAgain(t *testing.T) {
 		if err != nil {
 			err = fmt.Errorf("wrapped: %w", err)
 		}
-		if got := tc.dialect.retryable(err); got != tc.want {
+		if got := tc.dialect.Retryable(err); got != tc.want {
 			t.Errorf("%s %+v: %v, want %v", tc.dialect, tc.err, got, tc.want)
 		}
 	}

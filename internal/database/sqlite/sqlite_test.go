@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tallyman-dev/tallyman/internal/store/sqlite"
+	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 )
 
 func open(t *testing.T, path string) *sqlite.DB {

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// writer commits the work of callers who come at the same time together: one
+// Writer commits the work of callers who come at the same time together: one
 // transaction, a savepoint each, one commit that reaches the disk. Alone, a
 // caller waits for nobody.
-type writer struct {
+type Writer struct {
 	db      *sql.DB
 	dialect Dialect
 
@@ -32,13 +32,15 @@ type batch struct {
 // maxBatch bounds how many callers wait for one commit.
 const maxBatch = 128
 
-func newWriter(db *sql.DB, d Dialect) *writer { return &writer{db: db, dialect: d} }
+// NewWriter returns the writer of a database. It uses one connection at a
+// time.
+func NewWriter(db *sql.DB, d Dialect) *Writer { return &Writer{db: db, dialect: d} }
 
-// do runs fn, alone, in a transaction and returns when it is committed. When
+// Do runs fn, alone, in a transaction and returns when it is committed. When
 // fn returns an error, what it did is undone and the error returned. ctx is
 // looked at before fn is run; from then on the work is finished, since a
 // statement that is broken off would take the others' work with it.
-func (w *writer) do(ctx context.Context, fn func(context.Context, conn) error) error {
+func (w *Writer) Do(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
 	b, err := w.join(ctx, fn)
 	if err != nil {
 		return err
@@ -48,7 +50,7 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, conn) error) e
 }
 
 // join adds fn's work to the open batch. Who is the last for now commits it.
-func (w *writer) join(ctx context.Context, fn func(context.Context, conn) error) (*batch, error) {
+func (w *Writer) join(ctx context.Context, fn func(context.Context, *sql.Tx) error) (*batch, error) {
 	w.coming.Add(1)
 	w.mu.Lock()
 	w.coming.Add(-1)
@@ -75,9 +77,8 @@ func (w *writer) join(ctx context.Context, fn func(context.Context, conn) error)
 
 // work runs fn behind a savepoint, and goes back to it when fn fails, or
 // panics. When even that fails, the whole batch is lost and says so.
-func (w *writer) work(ctx context.Context, b *batch, fn func(context.Context, conn) error) (err error) {
-	c := conn{b.tx, w.dialect}
-	if _, err := c.exec(ctx, "SAVEPOINT work"); err != nil {
+func (w *Writer) work(ctx context.Context, b *batch, fn func(context.Context, *sql.Tx) error) (err error) {
+	if _, err := b.tx.ExecContext(ctx, "SAVEPOINT work"); err != nil {
 		w.lose(b, err)
 		return fmt.Errorf("set savepoint: %w", err)
 	}
@@ -86,16 +87,16 @@ func (w *writer) work(ctx context.Context, b *batch, fn func(context.Context, co
 		if kept {
 			return
 		}
-		if _, rerr := c.exec(ctx, "ROLLBACK TO SAVEPOINT work"); rerr != nil {
+		if _, rerr := b.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT work"); rerr != nil {
 			w.lose(b, errors.Join(err, rerr))
-		} else if _, rerr := c.exec(ctx, "RELEASE SAVEPOINT work"); rerr != nil {
+		} else if _, rerr := b.tx.ExecContext(ctx, "RELEASE SAVEPOINT work"); rerr != nil {
 			w.lose(b, errors.Join(err, rerr))
 		}
 	}()
-	if err := fn(ctx, c); err != nil {
+	if err := fn(ctx, b.tx); err != nil {
 		return err
 	}
-	if _, err := c.exec(ctx, "RELEASE SAVEPOINT work"); err != nil {
+	if _, err := b.tx.ExecContext(ctx, "RELEASE SAVEPOINT work"); err != nil {
 		return fmt.Errorf("release savepoint: %w", err)
 	}
 	kept = true
@@ -103,7 +104,7 @@ func (w *writer) work(ctx context.Context, b *batch, fn func(context.Context, co
 }
 
 // leave commits the open batch unless somebody is on the way who will.
-func (w *writer) leave() {
+func (w *Writer) leave() {
 	b := w.open
 	if b == nil || (w.coming.Load() > 0 && b.n < maxBatch) {
 		return
@@ -121,7 +122,7 @@ func (w *writer) leave() {
 }
 
 // lose ends a batch whose transaction cannot go on.
-func (w *writer) lose(b *batch, cause error) {
+func (w *Writer) lose(b *batch, cause error) {
 	if w.open != b {
 		return
 	}

@@ -1,4 +1,7 @@
-package store
+// Package database is what the stores that keep their state in SQL share: the
+// engines and what sets them apart, migrations, and a writer whose callers
+// share commits.
+package database
 
 import (
 	"database/sql"
@@ -13,15 +16,18 @@ import (
 // share is in this file.
 type Dialect string
 
-// The dialects.
+// The dialects that are known.
 const (
 	SQLite   Dialect = "sqlite"
 	Postgres Dialect = "postgres"
 )
 
-// bind writes the ? placeholders the way the engine reads them. No statement
+// Known reports whether it is one of the dialects.
+func (d Dialect) Known() bool { return d == SQLite || d == Postgres }
+
+// Bind writes the ? placeholders the way the engine reads them. No statement
 // of ours has a question mark of another meaning.
-func (d Dialect) bind(query string) string {
+func (d Dialect) Bind(query string) string {
 	if d != Postgres {
 		return query
 	}
@@ -39,8 +45,8 @@ func (d Dialect) bind(query string) string {
 	}
 }
 
-// snapshot are the options of a transaction that reads one state throughout.
-func (d Dialect) snapshot() *sql.TxOptions {
+// Snapshot are the options of a transaction that reads one state throughout.
+func (d Dialect) Snapshot() *sql.TxOptions {
 	o := &sql.TxOptions{ReadOnly: true}
 	if d == Postgres {
 		o.Isolation = sql.LevelRepeatableRead
@@ -64,9 +70,9 @@ func (d Dialect) migrations() goose.Dialect {
 	return goose.DialectSQLite3
 }
 
-// retryable reports whether the same transaction may succeed when run again:
+// Retryable reports whether the same transaction may succeed when run again:
 // the engine was busy, or another transaction came first.
-func (d Dialect) retryable(err error) bool {
+func (d Dialect) Retryable(err error) bool {
 	if d == Postgres {
 		var e interface{ SQLState() string }
 		return errors.As(err, &e) && (e.SQLState() == "40001" || e.SQLState() == "40P01")
