@@ -5,13 +5,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -126,16 +124,6 @@ type command struct {
 	session *session
 }
 
-// commonFlags are flags that configure; their names are config's.
-var commonFlags = []struct{ name, help string }{
-	{"data", "the data folder (default $XDG_STATE_HOME/tallyman)"},
-	{"server", "URL of a server to talk to, instead of the data folder's own"},
-	{"token-file", "file with the token for --server (on loopback: DATA/token)"},
-	{"agents", "where agents are looked for first: files or folders, separated by colons"},
-	{"config", "configuration file (default ./tallyman.yaml)"},
-	{"log-level", "debug, info, warn or error"},
-}
-
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tallyman",
@@ -144,16 +132,18 @@ func (c *command) root() *cobra.Command {
 processes, under limits, keeps everything they did, and tells how each run ended.
 
 Start with:   tallyman run demo "say hello"
-Then:         tallyman ls; tallyman up`,
+Then:         tallyman ls; tallyman up
+
+-o json and -o yaml print one object and nothing else. The long name of -o is
+--output-format in every verb, because run's --output names files to keep.`,
 		SilenceErrors: true, SilenceUsage: true, Version: c.version,
 	}
 	root.SetVersionTemplate("tallyman {{.Version}}\n")
 	needsVerb(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError("%w\nsee: %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.PersistentPreRunE = c.checkFlags
 	for _, f := range commonFlags {
-		root.PersistentFlags().Func(f.name, f.help, func(v string) error { c.flags[f.name] = v; return nil })
+		c.configFlag(root.PersistentFlags(), f.name, f.help)
 	}
 	root.AddCommand(
 		c.runCommand(), c.upCommand(), c.lsCommand(), c.showCommand(), c.logsCommand(), c.eventsCommand(),
@@ -189,14 +179,27 @@ func args(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// config loads the configuration.
-func (c *command) config() (config.Config, config.Origins, error) {
+// here is the current folder, "" when it was removed: then relative paths lead
+// nowhere, and whoever does not need them goes on.
+func here() string {
 	cwd, err := os.Getwd()
 	if err != nil {
-		return config.Config{}, nil, fmt.Errorf("find the working folder: %w", err)
+		return ""
 	}
+	return cwd
+}
+
+// errNowhere is for who needs the current folder.
+var errNowhere = usageError("the current folder is gone: change to one that is there, or name absolute paths")
+
+// config loads the configuration.
+func (c *command) config() (config.Config, config.Origins, error) {
+	cwd := here()
 	cfg, origins, err := config.Load(c.flags, c.env.get, cwd)
 	if err != nil {
+		if cwd == "" {
+			err = fmt.Errorf("%w\n%w", err, errNowhere)
+		}
 		return cfg, origins, &exitError{ExitUsage, err}
 	}
 	return cfg, origins, nil
@@ -215,28 +218,4 @@ func (c *command) logger(cfg config.Config, fallback slog.Level) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(c.errOut, options))
 	}
 	return slog.New(slog.NewTextHandler(c.errOut, options))
-}
-
-// outputFlag adds -o to a verb.
-func (c *command) outputFlag(cmd *cobra.Command, formats ...string) {
-	cmd.Flags().StringVarP(&c.output, "output-format", "o", "", "print as "+strings.Join(formats, ", "))
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if c.output == "" {
-			return nil
-		}
-		for _, f := range formats {
-			if c.output == f {
-				return nil
-			}
-		}
-		return usageError("-o %s: known are %s", c.output, strings.Join(formats, ", "))
-	}
-}
-
-// printJSON prints one object and nothing else.
-func (c *command) printJSON(v any) error {
-	e := json.NewEncoder(c.out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
