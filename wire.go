@@ -9,31 +9,28 @@ import (
 // are under /runner/v1/attempts/{id}/, id as AttemptRef writes it.
 //
 //	POST hello                    Hello → Welcome
-//	POST control?epoch=           ControlReport → ControlAnswer; every 10 s at the latest
+//	POST control?epoch=           ControlReport → ControlAnswer; three times in a lease at least
 //	POST events?from=             NDJSON, contiguous from that cursor; 409 EventsExpected on a gap
 //	GET  commands?epoch=          server-sent events: StopOrder as "stop"; "superseded"
 //	PUT  artifacts/{name}         ?digest=&size=&offset=; HEAD tells the offset to go on from
 //	GET  files/{name}             "prompt"
 //
-// Every call but hello carries the attempt key as its bearer token; hello
-// carries it too where the key came over an inherited pipe (one machine).
+// Every call carries the attempt's key as its bearer token; the runner has it
+// from an inherited pipe. Each side passes over fields that it does not know.
 
 // Hello is the first word of a runner, and after each lost connection.
 type Hello struct {
-	BootID     string `json:"boot_id"` // new with each process
 	JournalID  string `json:"journal_id"`
-	LastCursor uint64 `json:"last_cursor"`
-	Version    string `json:"version"`
+	LastCursor uint64 `json:"last_cursor"`       // the journal's last durable one
+	Version    string `json:"version"`           // for the server's log
 	Process    string `json:"process,omitempty"` // the runner's pid or Pod UID
 }
 
 // Welcome answers a hello.
 type Welcome struct {
-	Epoch         int64      `json:"epoch"`
-	ControlCursor uint64     `json:"control_cursor"` // the highest that control has seen
-	AttemptKey    string     `json:"attempt_key,omitempty"`
-	LeaseSeconds  int        `json:"lease_seconds"`
-	Spec          RunnerSpec `json:"spec"`
+	Epoch        int64      `json:"epoch"`
+	LeaseSeconds int        `json:"lease_seconds"` // after so long without a report the connection counts as lost
+	Spec         RunnerSpec `json:"spec"`
 }
 
 // RunnerSpec is everything that a runner needs to work an attempt.
@@ -91,14 +88,13 @@ type Fact struct {
 
 // ControlReport carries facts, in order. An empty one is the heartbeat.
 type ControlReport struct {
-	Facts      []Fact `json:"facts,omitempty"`
-	LastCursor uint64 `json:"last_cursor"` // the journal's last durable one
+	Facts []Fact `json:"facts,omitempty"`
 }
 
-// ControlAnswer says what control knows now, and what it wants.
+// ControlAnswer says that the facts of a report are durable, and what control
+// wants.
 type ControlAnswer struct {
-	ControlCursor uint64     `json:"control_cursor"`
-	Stop          *StopOrder `json:"stop,omitempty"`
+	Stop *StopOrder `json:"stop,omitempty"`
 }
 
 // StopOrder tells a runner to end its harness.

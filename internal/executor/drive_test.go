@@ -131,7 +131,7 @@ func (s *stage) Observe(_ context.Context, r tallyman.AttemptRef) (tallyman.Obse
 	return s.obs, s.obsErr
 }
 
-func (s *stage) Start(_ context.Context, _ tallyman.Run, _ tallyman.Attempt, key string) error {
+func (s *stage) Start(_ context.Context, _ tallyman.AttemptRef, key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.does("start with %s", key)

@@ -18,7 +18,7 @@ const tick = 2 * time.Second
 // Backend runs attempts somewhere. Start, Stop and Remove are safe to repeat.
 type Backend interface {
 	// Start starts an attempt with its key. An error with a Reason is final.
-	Start(ctx context.Context, run tallyman.Run, a tallyman.Attempt, key string) error
+	Start(ctx context.Context, ref tallyman.AttemptRef, key string) error
 	// Kill ends everything of an attempt that did not end when asked.
 	Kill(ctx context.Context, ref tallyman.AttemptRef) error
 	// Observe looks at an attempt. When its runner is gone it makes sure that
@@ -225,7 +225,7 @@ func (x *Executor) start(ctx context.Context, a tallyman.Active) error {
 	if err != nil {
 		return err
 	}
-	err = x.backend.Start(ctx, a.Run, a.Attempt, key)
+	err = x.backend.Start(ctx, ref, key)
 	if err == nil {
 		x.memory(ref).known = true
 		return nil

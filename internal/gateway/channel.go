@@ -190,6 +190,8 @@ func (g *Gateway) hello(c call) error {
 	if err != nil {
 		return err
 	}
+	g.log.DebugContext(c.r.Context(), "hello", "attempt", c.ref.String(), "verdict", verdict,
+		"epoch", w.Epoch, "journal", h.JournalID, "last", h.LastCursor, "version", h.Version, "process", h.Process)
 	switch verdict {
 	case tallyman.HelloWelcome:
 		w.LeaseSeconds = int(Lease / time.Second)

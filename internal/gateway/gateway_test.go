@@ -43,7 +43,7 @@ type world struct {
 // anyBackend takes every agent.
 type anyBackend struct{}
 
-func (anyBackend) Preflight(context.Context, string, tallyman.AgentSpec) error { return nil }
+func (anyBackend) Preflight(context.Context, tallyman.AgentSpec) error { return nil }
 func (anyBackend) Spec(_ context.Context, _ string, s tallyman.RunnerSpec) (tallyman.RunnerSpec, error) {
 	s.WorkDir = "/work"
 	return s, nil
@@ -217,7 +217,7 @@ func (r *runner) post(path string, v any) reply {
 
 func (r *runner) hello(journal string, last uint64) reply {
 	r.t.Helper()
-	a := r.post("hello", tallyman.Hello{BootID: "b", JournalID: journal, LastCursor: last, Process: "7"})
+	a := r.post("hello", tallyman.Hello{JournalID: journal, LastCursor: last, Process: "7"})
 	if a.status == http.StatusOK {
 		var w tallyman.Welcome
 		a.decode(&w)

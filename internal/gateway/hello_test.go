@@ -23,7 +23,7 @@ func TestHello(t *testing.T) {
 			r.hello("J", 0).is(http.StatusOK).decode(&welcome)
 			spec := welcome.Spec
 			if welcome.Epoch != 1 || welcome.LeaseSeconds != int(gateway.Lease/time.Second) || spec.RunID != r.ref.RunID || spec.Attempt != 1 ||
-				spec.Prompt != "do it" || spec.PromptSize != 5 || spec.WorkDir != "/work" || spec.Agent.Harness != "exec" || welcome.AttemptKey != "" {
+				spec.Prompt != "do it" || spec.PromptSize != 5 || spec.WorkDir != "/work" || spec.Agent.Harness != "exec" {
 				t.Errorf("welcome is %+v", welcome)
 			}
 			if a := r.attempt(); a.Journal != "J" || a.Epoch != 1 || a.Process != "7" {
@@ -36,8 +36,8 @@ func TestHello(t *testing.T) {
 			for epoch, last := range []uint64{4, 9, 9} {
 				var welcome tallyman.Welcome
 				r.hello("J", last).is(http.StatusOK).decode(&welcome)
-				if welcome.Epoch != int64(epoch+2) || welcome.ControlCursor != last {
-					t.Errorf("welcome at %d is epoch %d, cursor %d", last, welcome.Epoch, welcome.ControlCursor)
+				if welcome.Epoch != int64(epoch+2) {
+					t.Errorf("welcome at %d is epoch %d", last, welcome.Epoch)
 				}
 			}
 			if a := r.attempt(); a.LastCursor != 9 || a.Epoch != 4 || a.EndedAt != nil {
@@ -88,11 +88,14 @@ func TestHello(t *testing.T) {
 				t.Errorf("the attempt at work is %+v", a)
 			}
 		},
+		"a newer runner may say more": func(t *testing.T, r *runner) {
+			r.call(http.MethodPost, "hello", strings.NewReader(`{"journal_id":"J","last_cursor":3,"mood":"good"}`)).is(http.StatusOK).says(`"epoch":1`)
+		},
 		"a body that is none": func(t *testing.T, r *runner) {
 			for _, body := range []string{"", "{", "[]", `{"last_cursor":-1}`, `{"last_cursor":"1"}`, `{"journal_id":"J","last_cursor":9223372036854775808}`} {
 				r.call(http.MethodPost, "hello", strings.NewReader(body)).is(http.StatusBadRequest)
 			}
-			r.call(http.MethodPost, "hello", strings.NewReader(`{"boot_id":"`+strings.Repeat("x", 1<<20)+`"}`)).is(http.StatusRequestEntityTooLarge)
+			r.call(http.MethodPost, "hello", strings.NewReader(`{"version":"`+strings.Repeat("x", 1<<20)+`"}`)).is(http.StatusRequestEntityTooLarge)
 			if a := r.attempt(); a.Epoch != 0 || a.Journal != "" {
 				t.Errorf("the attempt is %+v", a)
 			}

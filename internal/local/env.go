@@ -43,7 +43,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // Preflight refuses a spec that cannot run here: a variable or file that is
 // declared and not optional is missing, or the harness's program is.
-func (b *Backend) Preflight(ctx context.Context, origin string, spec tallyman.AgentSpec) error {
+func (b *Backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
 	var errs []error
 	if _, err := b.declared(spec); err != nil {
 		errs = append(errs, err)
@@ -194,7 +194,7 @@ var loginKeys = map[string][]string{
 }
 
 // Spec completes what a runner is told: folders, environment and notes.
-func (b *Backend) Spec(ctx context.Context, origin string, spec tallyman.RunnerSpec) (tallyman.RunnerSpec, error) {
+func (b *Backend) Spec(_ context.Context, origin string, spec tallyman.RunnerSpec) (tallyman.RunnerSpec, error) {
 	dir := b.Dir(tallyman.AttemptRef{RunID: spec.RunID, Number: spec.Attempt})
 	work := spec.Agent.Workspace
 	switch {

@@ -219,7 +219,7 @@ func TestPreflightSaysWhatToMend(t *testing.T) {
 		"everything that is wrong, at once": {spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"toool"}, EnvFrom: []tallyman.EnvSource{{Host: []string{"AWAY"}}}}, says: []string{"AWAY", "toool"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := machine(host, c.change...).Preflight(t.Context(), "", c.spec)
+			err := machine(host, c.change...).Preflight(t.Context(), c.spec)
 			if len(c.says) == 0 {
 				if err != nil {
 					t.Error(err)

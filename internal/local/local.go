@@ -120,8 +120,7 @@ func (b *Backend) reap() (any bool) {
 // and passes to the runner, so that at no moment it is free while a runner
 // lives; a runner whose server dies before the bootstrap is written ends. An
 // attempt whose runner lives, or has begun a journal, is not started again.
-func (b *Backend) Start(ctx context.Context, run tallyman.Run, a tallyman.Attempt, key string) error {
-	ref := a.Ref()
+func (b *Backend) Start(_ context.Context, ref tallyman.AttemptRef, key string) error {
 	dir := b.Dir(ref)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return backendError("make the folder of attempt %s: %w", ref, err)
@@ -376,7 +375,7 @@ func (b *Backend) Kill(ctx context.Context, ref tallyman.AttemptRef) error {
 }
 
 // Remove deletes the folder of an attempt that is gone.
-func (b *Backend) Remove(ctx context.Context, ref tallyman.AttemptRef) error {
+func (b *Backend) Remove(_ context.Context, ref tallyman.AttemptRef) error {
 	lock, err := lockFile(filepath.Join(b.Dir(ref), "lock"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

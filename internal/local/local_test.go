@@ -137,7 +137,7 @@ func newBackend(t *testing.T, dir, mode string) backend {
 
 func (b backend) start() {
 	b.t.Helper()
-	if err := b.Start(b.t.Context(), tallyman.Run{ID: runID}, tallyman.Attempt{RunID: runID, Number: 1}, "key"); err != nil {
+	if err := b.Start(b.t.Context(), tallyman.AttemptRef{RunID: runID, Number: 1}, "key"); err != nil {
 		b.t.Fatalf("start: %v", err)
 	}
 }
@@ -421,7 +421,7 @@ func TestWhoRunsTheBackendIsToldOfEnds(t *testing.T) {
 
 func TestARunnerThatCannotBeStartedIsABackendError(t *testing.T) {
 	b := local.New(local.Options{Dir: t.TempDir(), Runner: []string{"/nowhere/runner"}, Lookup: os.LookupEnv})
-	err := b.Start(t.Context(), tallyman.Run{ID: runID}, tallyman.Attempt{RunID: runID, Number: 1}, "key")
+	err := b.Start(t.Context(), tallyman.AttemptRef{RunID: runID, Number: 1}, "key")
 	var e *tallyman.Error
 	if !errors.As(err, &e) || e.Reason != tallyman.BackendError || !strings.Contains(e.Message, "/nowhere/runner") {
 		t.Errorf("got %v", err)

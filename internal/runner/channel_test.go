@@ -30,9 +30,11 @@ type channel struct {
 	spec      tallyman.RunnerSpec
 	prompt    string
 	epoch     int64
+	lease     int // in seconds
 	hellos    []tallyman.Hello
 	lines     []string // History
 	live      []string // provisional lines
+	reports   int
 	facts     []tallyman.Fact
 	artifacts map[string]string
 	stop      *tallyman.StopOrder
@@ -134,7 +136,7 @@ func (c *channel) hello(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	c.hellos = append(c.hellos, h)
 	c.epoch++
-	answer(w, http.StatusOK, tallyman.Welcome{Epoch: c.epoch, Spec: c.spec})
+	answer(w, http.StatusOK, tallyman.Welcome{Epoch: c.epoch, LeaseSeconds: c.lease, Spec: c.spec})
 }
 
 // current reports whether the caller has the newest epoch.
@@ -151,8 +153,9 @@ func (c *channel) control(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusGone, map[string]string{"detail": "another epoch took over"})
 		return
 	}
+	c.reports++
 	c.facts = append(c.facts, report.Facts...)
-	answer(w, http.StatusOK, tallyman.ControlAnswer{ControlCursor: report.LastCursor, Stop: c.stop})
+	answer(w, http.StatusOK, tallyman.ControlAnswer{Stop: c.stop})
 }
 
 func (c *channel) events(w http.ResponseWriter, r *http.Request) {

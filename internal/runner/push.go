@@ -17,7 +17,7 @@ import (
 
 // pushFacts brings facts to control, and a heartbeat when there are none.
 func (u *uplink) pushFacts(ctx context.Context) error {
-	beat := time.NewTicker(heartbeat)
+	beat := time.NewTicker(u.beat())
 	defer beat.Stop()
 	for {
 		if err := patiently(ctx, u.report); err != nil {
@@ -30,6 +30,17 @@ func (u *uplink) pushFacts(ctx context.Context) error {
 		case <-beat.C:
 		}
 	}
+}
+
+// beat is how often control is to hear of the runner at least: three times in
+// the lease that hello has told.
+func (u *uplink) beat() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.lease <= 0 {
+		return heartbeat
+	}
+	return min(heartbeat, u.lease/3)
 }
 
 // report sends the facts whose cursors are durable, and forgets those that
@@ -45,7 +56,7 @@ func (u *uplink) report(ctx context.Context) error {
 		}
 	}
 	fault.Point(fault.RunnerReporting)
-	body, err := encode(tallyman.ControlReport{Facts: facts, LastCursor: u.journal.Durable()})
+	body, err := encode(tallyman.ControlReport{Facts: facts})
 	if err != nil {
 		return fmt.Errorf("encode facts: %w", err)
 	}
@@ -58,7 +69,6 @@ func (u *uplink) report(ctx context.Context) error {
 		u.order(*answer.Stop)
 	}
 	u.mu.Lock()
-	u.control = answer.ControlCursor
 	u.facts, u.inFlight = u.facts[len(facts):], 0
 	u.mu.Unlock()
 	poke(u.moved)

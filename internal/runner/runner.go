@@ -136,7 +136,7 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 		return err
 	}
 	fault.Point(fault.RunnerJournalCreated)
-	r.up = newUplink(boot, version, rand.Text(), strconv.Itoa(os.Getpid()), log)
+	r.up = newUplink(boot, version, strconv.Itoa(os.Getpid()), log)
 	r.up.journal, r.up.dir, r.up.header = r.journal, dir, header
 	r.rec = newRecorder(r.journal, r.up.provisional)
 	r.rec.sent = r.up.delivered

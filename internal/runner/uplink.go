@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	heartbeat  = 10 * time.Second
-	maxBatch   = 8 << 20   // bytes of events in one call, unless one event is larger
-	maxDeltas  = 256 << 10 // bytes of text that waits for a watcher
+	heartbeat  = 10 * time.Second // at the latest; sooner where the lease is short
+	maxBatch   = 8 << 20          // bytes of events in one call, unless one event is larger
+	maxDeltas  = 256 << 10        // bytes of text that waits for a watcher
 	callPeriod = time.Minute
 )
 
@@ -41,7 +41,6 @@ type uplink struct {
 	attempt string
 	base    string
 	key     string
-	bootID  string
 	process string
 	version string
 	http    *http.Client
@@ -56,22 +55,22 @@ type uplink struct {
 
 	mu       sync.Mutex
 	epoch    int64
+	lease    time.Duration // how long the server bears silence; 0: it did not say
 	contact  time.Time
 	facts    []tallyman.Fact // not yet taken by control
 	inFlight int             // of them, how many are on their way
 	deltas   []tallyman.Delta
 	deltaLen int
 	sent     uint64        // the last cursor that History has
-	control  uint64        // the last cursor that control has
 	wake     chan struct{} // capacity 1: facts or deltas are there
 	delta    chan struct{} // capacity 1
 	moved    chan struct{} // capacity 1: something was taken
 	isFinal  bool
 }
 
-func newUplink(b tallyman.Bootstrap, version, bootID, process string, log *slog.Logger) *uplink {
+func newUplink(b tallyman.Bootstrap, version, process string, log *slog.Logger) *uplink {
 	u := &uplink{
-		attempt: b.Attempt, key: b.Key, version: version, bootID: bootID, process: process, log: log,
+		attempt: b.Attempt, key: b.Key, version: version, process: process, log: log,
 		base:   "http://tallyman/runner/v1/attempts/" + b.Attempt + "/",
 		orders: make(chan tallyman.StopOrder, 1), final: make(chan struct{}),
 		wake: make(chan struct{}, 1), delta: make(chan struct{}, 1), moved: make(chan struct{}, 1),
@@ -116,7 +115,7 @@ func (u *uplink) hello(ctx context.Context) (tallyman.Welcome, error) {
 
 func (u *uplink) helloOnce(ctx context.Context) (tallyman.Welcome, error) {
 	var w tallyman.Welcome
-	h := tallyman.Hello{BootID: u.bootID, JournalID: u.header.Journal, LastCursor: u.journal.Durable(), Version: u.version, Process: u.process}
+	h := tallyman.Hello{JournalID: u.header.Journal, LastCursor: u.journal.Durable(), Version: u.version, Process: u.process}
 	body, err := json.Marshal(h)
 	if err != nil {
 		return w, fmt.Errorf("encode hello: %w", err)
@@ -126,10 +125,7 @@ func (u *uplink) helloOnce(ctx context.Context) (tallyman.Welcome, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.epoch, u.control = w.Epoch, max(u.control, w.ControlCursor)
-	if w.AttemptKey != "" {
-		u.key = w.AttemptKey
-	}
+	u.epoch, u.lease = w.Epoch, time.Duration(w.LeaseSeconds)*time.Second
 	return w, nil
 }
 
@@ -259,8 +255,9 @@ func (u *uplink) provisional(d tallyman.Delta) {
 
 // run keeps the journal flowing until ctx ends. A connection that is lost is
 // made anew with a hello. It returns when the server refuses the runner, or
-// will never take what comes next. To be superseded is no refusal: a hello whose answer was lost, and which the
-// server took later than the next one, does that. Another hello tells.
+// will never take what comes next. To be superseded is no refusal: a hello
+// whose answer was lost, and which the server took later than the next one,
+// does that. Another hello tells.
 func (u *uplink) run(ctx context.Context) error {
 	wait := 10 * time.Millisecond
 	for {

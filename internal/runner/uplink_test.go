@@ -31,7 +31,7 @@ type link struct {
 func newLink(t *testing.T, c *channel) *link {
 	t.Helper()
 	w, dir := newJournal(t, journal.Options{})
-	u := newUplink(c.boot(""), "test", "boot", "1", slog.New(slog.DiscardHandler))
+	u := newUplink(c.boot(""), "test", "1", slog.New(slog.DiscardHandler))
 	u.journal, u.dir, u.header = w, dir, journal.Header{Journal: "J"}
 	return &link{uplink: u, t: t, w: w, done: make(chan error, 1)}
 }
@@ -100,7 +100,7 @@ func TestEventsAndFactsReachTheServer(t *testing.T) {
 	l.delivered(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.hellos[0]; len(c.hellos) != 1 || h.JournalID != "J" || h.BootID != "boot" || h.Process != "1" || h.Version != "test" || h.LastCursor != 0 {
+	if h := c.hellos[0]; len(c.hellos) != 1 || h.JournalID != "J" || h.Process != "1" || h.Version != "test" || h.LastCursor != 0 {
 		t.Errorf("hello was %+v", c.hellos)
 	}
 	if len(c.facts) != 1 || c.facts[0].Kind != tallyman.FactStarted || c.facts[0].Cursor != cursor {
@@ -137,6 +137,22 @@ func TestAServerThatComesAndGoesLosesNothing(t *testing.T) {
 	}
 	if !slices.Equal(told, []uint64{40, 80, 120, 160, 200}) {
 		t.Errorf("the facts came first in the order %d", told)
+	}
+}
+
+func TestControlHearsOfTheRunnerWellWithinItsLease(t *testing.T) {
+	for lease, want := range map[time.Duration]time.Duration{0: heartbeat, 6 * time.Second: 2 * time.Second, time.Hour: heartbeat} {
+		if got := (&uplink{lease: lease}).beat(); got != want {
+			t.Errorf("with a lease of %s a report comes every %s, want %s", lease, got, want)
+		}
+	}
+	c := newChannel(t)
+	c.lease = 1
+	newLink(t, c).begin()
+	began := time.Now()
+	eventually(t, "five reports came", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.reports >= 5 })
+	if took := time.Since(began); took > heartbeat {
+		t.Errorf("five reports took %s, with a lease of a second", took)
 	}
 }
 

@@ -151,7 +151,7 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 	default:
 		return w, v, nil
 	}
-	w.Epoch, w.ControlCursor = attempt.Epoch, attempt.LastCursor
+	w.Epoch = attempt.Epoch
 	w.Spec, err = s.RunnerSpec(ctx, run, attempt)
 	var e *tallyman.Error
 	switch {
@@ -231,7 +231,7 @@ func (s *Service) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int
 		if run, err = s.count(tx, run, was); err != nil {
 			return err
 		}
-		answer = tallyman.ControlAnswer{ControlCursor: a.LastCursor, Stop: stopOrder(run)}
+		answer = tallyman.ControlAnswer{Stop: stopOrder(run)}
 		fault.Point(fault.ReportCommitting)
 		return nil
 	})
@@ -252,7 +252,7 @@ func (s *Service) heartbeat(ctx context.Context, ref tallyman.AttemptRef, epoch 
 		return answer, tallyman.Errorf(tallyman.Stale, "attempt %s: epoch %d took over from %d", ref, a.Epoch, epoch)
 	}
 	run, err := s.store.Run(ctx, ref.RunID)
-	return tallyman.ControlAnswer{ControlCursor: a.LastCursor, Stop: stopOrder(run)}, err
+	return tallyman.ControlAnswer{Stop: stopOrder(run)}, err
 }
 
 func stopOrder(run tallyman.Run) *tallyman.StopOrder {

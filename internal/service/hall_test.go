@@ -60,7 +60,7 @@ type backend struct {
 	asked  []tallyman.AgentSpec // under mu
 }
 
-func (b *backend) Preflight(_ context.Context, _ string, spec tallyman.AgentSpec) error {
+func (b *backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = append(b.asked, spec)
@@ -218,7 +218,7 @@ func (h *hall) start(id string) *runner {
 
 func (r *runner) hello() tallyman.Welcome {
 	r.t.Helper()
-	w, v, err := r.Greet(r.t.Context(), r.ref, r.key, tallyman.Hello{JournalID: r.journal, LastCursor: r.cursor, BootID: "b", Process: "7"})
+	w, v, err := r.Greet(r.t.Context(), r.ref, r.key, tallyman.Hello{JournalID: r.journal, LastCursor: r.cursor, Process: "7"})
 	if err != nil || v != tallyman.HelloWelcome {
 		r.t.Fatalf("hello: %s, %v", v, err)
 	}
@@ -236,7 +236,7 @@ func (r *runner) tell(f tallyman.Fact) tallyman.ControlAnswer {
 	if f.At.IsZero() {
 		f.At = r.now()
 	}
-	a, err := r.Report(r.t.Context(), r.ref, r.epoch, tallyman.ControlReport{Facts: []tallyman.Fact{f}, LastCursor: r.cursor})
+	a, err := r.Report(r.t.Context(), r.ref, r.epoch, tallyman.ControlReport{Facts: []tallyman.Fact{f}})
 	if err != nil {
 		r.t.Fatalf("report %s: %v", f.Kind, err)
 	}

@@ -24,7 +24,7 @@ type Agents interface {
 type Backend interface {
 	// Preflight refuses a spec that cannot run: a program or variable is
 	// missing, a feature is not there.
-	Preflight(ctx context.Context, origin string, spec tallyman.AgentSpec) error
+	Preflight(ctx context.Context, spec tallyman.AgentSpec) error
 	// Spec completes what a runner is told: environment, folders, notes.
 	Spec(ctx context.Context, origin string, spec tallyman.RunnerSpec) (tallyman.RunnerSpec, error)
 }

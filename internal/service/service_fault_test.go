@@ -188,7 +188,7 @@ func (oneAgent) Get(_ context.Context, namespace, name string) (tallyman.Agent, 
 
 type anywhere struct{}
 
-func (anywhere) Preflight(context.Context, string, tallyman.AgentSpec) error { return nil }
+func (anywhere) Preflight(context.Context, tallyman.AgentSpec) error { return nil }
 
 func (anywhere) Spec(_ context.Context, _ string, s tallyman.RunnerSpec) (tallyman.RunnerSpec, error) {
 	return s, nil

@@ -226,7 +226,7 @@ func (s *Service) checkSpec(ctx context.Context, req tallyman.Request, a tallyma
 	if err := s.checks.Space(); err != nil {
 		return err
 	}
-	return s.backend.Preflight(ctx, a.Origin, spec)
+	return s.backend.Preflight(ctx, spec)
 }
 
 // detail is what goes beside the run's row.
