@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"text/tabwriter"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,13 +18,17 @@ func (c *command) agentsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agents [NAME]",
 		Short: "List the agents that can be run from here, or show one",
-		Long:  "With --server the agents are the server's; otherwise those that tallyman run finds here.",
+		Long: `With --server the agents are the server's; otherwise those that tallyman run finds
+here. One agent is shown whole, as JSON unless -o says otherwise. Exit code 2 when
+there is no such agent, or a file with agents cannot be used.`,
 		Example: `  tallyman agents
-  tallyman agents reviewer -o json`,
-		Args: args(0, 1, "at most one agent"),
-		RunE: func(cmd *cobra.Command, given []string) error { return c.agents(cmd.Context(), given) },
+  tallyman agents -o wide
+  tallyman agents reviewer -o yaml`,
+		Args:              args(0, 1, "at most one agent"),
+		RunE:              func(cmd *cobra.Command, given []string) error { return c.agents(cmd.Context(), given) },
+		ValidArgsFunction: c.completeAgents,
 	}
-	c.outputFlag(cmd, "json", "name")
+	c.outputFlag(cmd, "json", "yaml", "wide", "name")
 	return cmd
 }
 
@@ -36,45 +38,71 @@ func (c *command) agents(ctx context.Context, names []string) error {
 		return err
 	}
 	if len(names) == 1 {
-		for _, a := range agents {
-			if a.Name != names[0] {
-				continue
-			}
-			if c.output != "name" {
-				return c.printJSON(a)
-			}
-			_, err := fmt.Fprintln(c.out, a.Name)
-			return err
-		}
-		var known []string
-		for _, a := range agents {
-			known = append(known, a.Name)
-		}
-		hint := ""
-		if near := strictyaml.Nearest(names[0], known); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
-		return &exitError{ExitUsage, fmt.Errorf("no agent %q%s", names[0], hint)}
+		return c.agent(agents, names[0])
 	}
-	switch c.output {
-	case "json":
-		err = c.printJSON(map[string]any{"items": agents})
-	case "name":
-		for _, a := range agents {
-			fmt.Fprintln(c.out, a.Name)
-		}
-	default:
-		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "NAME\tHARNESS\tMODEL\tFROM\tDESCRIPTION")
-		for _, a := range agents {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", a.Name, a.Spec.Harness, a.Spec.Model, a.Origin, a.Description)
-		}
-		err = w.Flush()
+	if c.whole() {
+		err = c.printObject(map[string]any{"items": agents})
+	} else {
+		err = c.listAgents(agents)
 	}
 	if fault := errors.Join(faults...); fault != nil {
 		return &exitError{ExitUsage, errors.Join(err, fault)}
 	}
 	return err
+}
+
+// agent shows the agent of a name.
+func (c *command) agent(agents []tallyman.Agent, name string) error {
+	i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return a.Name == name })
+	if i < 0 {
+		hint := ""
+		if near := strictyaml.Nearest(name, namesOf(agents)); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return usageError("no agent %q%s", name, hint)
+	}
+	if c.output == "name" || c.output == "wide" {
+		return c.listAgents(agents[i : i+1])
+	}
+	return c.printObject(agents[i])
+}
+
+func namesOf(agents []tallyman.Agent) []string {
+	var names []string
+	for _, a := range agents {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// listAgents prints an agent a line.
+func (c *command) listAgents(agents []tallyman.Agent) error {
+	if c.output == "name" {
+		return c.printNames(namesOf(agents))
+	}
+	head := []string{"NAME", "HARNESS", "MODEL", "FROM", "DESCRIPTION"}
+	wide := []string{"NAME", "HARNESS", "MODEL", "DEADLINE", "MAX-TURNS", "BUDGET", "MAX-RUNNING", "FROM", "DESCRIPTION"}
+	var rows [][]string
+	for _, a := range agents {
+		row := []string{a.Name, a.Spec.Harness, a.Spec.Model}
+		if c.output == "wide" {
+			l := a.Spec.Limits
+			row = append(row, shown(l.Deadline), shown(l.MaxTurns), shown(l.BudgetUSD), shown(a.Spec.Concurrency.Max))
+		}
+		rows = append(rows, append(row, a.Origin, a.Description))
+	}
+	if c.output == "wide" {
+		head = wide
+	}
+	return c.printTable(head, rows)
+}
+
+// shown writes what is given, and nothing for what is not.
+func shown[T any](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
 }
 
 func (c *command) findAgents(ctx context.Context) ([]tallyman.Agent, []error, error) {
@@ -90,57 +118,11 @@ func (c *command) findAgents(ctx context.Context) ([]tallyman.Agent, []error, er
 		items, err := s.Agents(ctx)
 		return items, nil, err
 	}
-	cwd, err := os.Getwd()
-	if err != nil {
-		return nil, nil, fmt.Errorf("find the working folder: %w", err)
-	}
-	items, faults := c.catalog(cwd, cfg.Agents).List(ctx)
+	items, faults := c.catalog(cfg.Agents).List(ctx)
 	return items, faults, nil
 }
 
 // catalog is the agents as this command line finds them.
-func (c *command) catalog(cwd string, flags []string) *catalog.Catalog {
-	return catalog.New(catalog.Resolve(cwd, flags, c.env.get), catalog.Builtin(harness.DemoSteps()), nil)
-}
-
-func (c *command) initCommand() *cobra.Command {
-	var kind string
-	var force bool
-	cmd := &cobra.Command{
-		Use:   "init NAME",
-		Short: "Write an agent file to start from: ./agents/NAME.yaml",
-		Example: `  tallyman init reviewer
-  tallyman init nightly --harness exec`,
-		Args: args(1, 1, "the name of the agent"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			text, err := catalog.Template(given[0], kind)
-			if err != nil {
-				return &exitError{ExitUsage, err}
-			}
-			path := filepath.Join("agents", given[0]+".yaml")
-			if err := os.MkdirAll("agents", 0o755); err != nil {
-				return err
-			}
-			how := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-			if force {
-				how = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
-			}
-			f, err := os.OpenFile(path, how, 0o644)
-			if errors.Is(err, os.ErrExist) {
-				return usageError("%s is there already; --force overwrites it", path)
-			}
-			if err != nil {
-				return err
-			}
-			_, err = f.Write(text)
-			if err = errors.Join(err, f.Close()); err != nil {
-				return fmt.Errorf("write %s: %w", path, err)
-			}
-			_, err = fmt.Fprintf(c.out, "%s\nrun it with: tallyman run %s \"…\"\n", path, given[0])
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&kind, "harness", "claude", "claude, exec or script")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
-	return cmd
+func (c *command) catalog(flags []string) *catalog.Catalog {
+	return catalog.New(catalog.Resolve(here(), flags, c.env.get), catalog.Builtin(harness.DemoSteps()), nil)
 }

@@ -7,7 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
+	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,10 +29,12 @@ func (c *command) artifactsCommand() *cobra.Command {
 		Example: "  tallyman artifacts ls demo-8c4q2k7v1x",
 		RunE:    func(cmd *cobra.Command, given []string) error { return c.artifactsLs(cmd.Context(), given[0]) },
 	}
-	c.outputFlag(ls, "json", "name")
+	c.outputFlag(ls, "json", "yaml", "wide", "name")
 	var to string
 	get := &cobra.Command{
 		Use: "get RUN NAME", Short: "Fetch a file that a run left",
+		Long: `Writes the file and prints where. A file that is there already is not overwritten
+(exit code 2). An unknown run or name is exit code 5.`,
 		Args: args(2, 2, "a run and the name of a file"), ValidArgsFunction: c.completeRuns,
 		Example: "  tallyman artifacts get demo-8c4q2k7v1x report.md --to /tmp/report.md",
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -53,21 +56,26 @@ func (c *command) artifactsLs(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	switch c.output {
-	case "json":
-		return c.printJSON(map[string]any{"items": items})
-	case "name":
-		for _, a := range items {
-			fmt.Fprintln(c.out, a.Name)
-		}
-		return nil
+	if c.whole() {
+		return c.printObject(map[string]any{"items": items})
 	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tSIZE\tATTEMPT\tDIGEST")
+	var names []string
+	var rows [][]string
+	head := []string{"NAME", "SIZE", "ATTEMPT", "DIGEST"}
+	if c.output == "wide" {
+		head = append(head, "BYTES", "KEPT")
+	}
 	for _, a := range items {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", a.Name, render.Bytes(a.Size), a.Attempt, a.Digest)
+		row := []string{a.Name, render.Bytes(a.Size), strconv.Itoa(a.Attempt), a.Digest}
+		if c.output == "wide" {
+			row = append(row, strconv.FormatInt(a.Size, 10), a.At.Local().Format(time.DateTime))
+		}
+		names, rows = append(names, a.Name), append(rows, row)
 	}
-	return w.Flush()
+	if c.output == "name" {
+		return c.printNames(names)
+	}
+	return c.printTable(head, rows)
 }
 
 func (c *command) artifactsGet(ctx context.Context, id, name, to string) (err error) {
@@ -86,6 +94,9 @@ func (c *command) artifactsGet(ctx context.Context, id, name, to string) (err er
 	}
 	if to == "" {
 		to = filepath.Base(name)
+	}
+	if !filepath.IsAbs(to) && here() == "" {
+		return errNowhere
 	}
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if errors.Is(err, os.ErrExist) {

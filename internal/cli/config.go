@@ -12,7 +12,7 @@ func (c *command) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the configuration in force and where each value comes from",
 		Long: `Flags win over the environment (TALLYMAN_…), that over tallyman.yaml, that over the
-defaults. Secrets are masked.`,
+defaults. Secrets are masked. All that is wrong is told at once, with exit code 2.`,
 		Example: `  tallyman config
   tallyman config -o json
   tallyman config --login-link`,
@@ -25,14 +25,14 @@ defaults. Secrets are masked.`,
 			if err != nil {
 				return err
 			}
-			if c.output == "json" {
-				return cfg.PrintJSON(c.out, origins)
+			if c.whole() {
+				return c.printObject(cfg.Shown(origins))
 			}
 			return cfg.Print(c.out, origins)
 		},
 	}
-	cmd.Flags().BoolVar(&link, "login-link", false, "print a link that logs one browser in to the running server")
-	c.outputFlag(cmd, "json")
+	cmd.Flags().BoolVar(&link, "login-link", false, "print a link that logs one browser in to the running server; works once")
+	c.outputFlag(cmd, "json", "yaml")
 	return cmd
 }
 
@@ -45,6 +45,9 @@ func (c *command) loginLink(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if c.whole() {
+		return c.printObject(map[string]string{"url": url})
+	}
 	_, err = fmt.Fprintln(c.out, url)
 	return err
 }
@@ -55,13 +58,13 @@ func (c *command) versionCommand() *cobra.Command {
 		Example: "  tallyman version\n  tallyman version -o json",
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.output == "json" {
-				return c.printJSON(map[string]string{"version": c.version})
+			if c.whole() {
+				return c.printObject(map[string]string{"version": c.version})
 			}
 			_, err := fmt.Fprintln(c.out, "tallyman", c.version)
 			return err
 		},
 	}
-	c.outputFlag(cmd, "json")
+	c.outputFlag(cmd, "json", "yaml")
 	return cmd
 }

@@ -147,13 +147,9 @@ func (s *session) ensure(ctx context.Context) error {
 
 // embed becomes the server of the data folder, on its socket.
 func (s *session) embed(ctx context.Context) error {
-	cwd, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the working folder: %w", err)
-	}
 	srv, err := openServer(ctx, serverOptions{
 		cfg: s.cfg, version: s.c.version, role: s.role, env: s.c.env,
-		agents: catalog.Resolve(cwd, s.cfg.Agents, s.c.env.get),
+		agents: catalog.Resolve(here(), s.cfg.Agents, s.c.env.get),
 		log:    s.c.logger(s.cfg, slog.LevelWarn),
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/client"
 )
 
@@ -14,12 +15,15 @@ func (c *command) eventsCommand() *cobra.Command {
 		Short: "Print the events of a run, one a line",
 		Long: `Prints every event of the run's journals in order and without gaps, as NDJSON. Each
 begins with its id, ATTEMPT.CURSOR. The timeline and text that is still being
-written are not among them.`,
+written are not among them. -o json is the same.`,
 		Example: `  tallyman events demo-8c4q2k7v1x
   tallyman events -f --after 1.42 demo-8c4q2k7v1x -o json | jq .type`,
 		Args:              args(1, 1, "one run"),
 		ValidArgsFunction: c.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
+			if _, err := tallyman.ParseEventID(after); after != "" && err != nil {
+				return usageError("--after %q is no event's id; %s", after, writeItLike("after"))
+			}
 			s, err := c.connect(cmd.Context(), followRole(follow))
 			if err != nil {
 				return err

@@ -36,6 +36,9 @@ agent at it: ANTHROPIC_BASE_URL=http://ADDRESS ANTHROPIC_API_KEY=any.`,
 }
 
 func (c *command) fakemodel(ctx context.Context, listen, file string) error {
+	if _, port, err := net.SplitHostPort(listen); err != nil || port == "" {
+		return usageError("--listen %q is no address; %s", listen, writeItLike("listen"))
+	}
 	var script fakemodel.Script
 	if file != "" {
 		b, err := os.ReadFile(file)

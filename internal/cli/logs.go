@@ -33,6 +33,7 @@ written: standard output on standard output, standard error on standard error.`,
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
 	cmd.Flags().IntVar(&tail, "tail", -1, "only the last N entries; of harness exec, lines")
 	cmd.Flags().DurationVar(&since, "since", 0, "only what happened in this last time, like 10m")
+	cmd.Flags().Lookup("tail").DefValue = "all"
 	return cmd
 }
 

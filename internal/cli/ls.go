@@ -3,8 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,67 +30,48 @@ func (c *command) lsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, s := range states {
 				if !tallyman.State(s).Valid() {
-					return usageError("--state %s: known are %v", s, tallyman.States)
+					return usageError("--state %s: known are %s", s, strings.Join(knownStates(), ", "))
 				}
 				o.States = append(o.States, tallyman.State(s))
 			}
-			o.Labels = map[string]string{}
-			for _, l := range labels {
-				k, v, ok := strings.Cut(l, "=")
-				if !ok {
-					return usageError("--label %q: write k=v", l)
-				}
-				o.Labels[k] = v
+			var err error
+			if o.Labels, err = readLabels(labels); err != nil {
+				return err
 			}
 			return c.ls(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&states, "state", nil, "any of these: queued, starting, running, succeeded, failed, stopped")
+	f.StringSliceVar(&states, "state", nil, "any of these: "+strings.Join(knownStates(), ", "))
 	f.StringVar(&o.Agent, "agent", "", "of this agent")
 	f.StringArrayVar(&labels, "label", nil, "k=v; all must match")
 	f.StringVar(&o.Text, "search", "", "words in name, agent, labels or the beginning of the prompt")
-	f.IntVar(&o.Limit, "limit", 0, "most runs to print (default 50; with -o json all)")
+	f.IntVar(&o.Limit, "limit", 0, "most runs to print (default 50; with -o json or yaml all)")
 	f.StringVar(&o.Cursor, "cursor", "", "go on from the \"next\" of the page before")
-	c.outputFlag(cmd, "json", "name", "wide")
+	c.outputFlag(cmd, "json", "yaml", "wide", "name")
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("state", completeStates))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("agent", c.completeAgentFlag))
 	return cmd
 }
 
 func (c *command) ls(ctx context.Context, o client.ListOptions) error {
-	if o.Limit < 0 {
-		return usageError("--limit %d is negative", o.Limit)
-	}
 	s, err := c.connect(ctx, looks)
 	if err != nil {
 		return err
 	}
 	want := o.Limit
-	if want == 0 && c.output != "json" {
+	if want == 0 && !c.whole() {
 		want = listed
 	}
-	runs, next := []tallyman.Run{}, o.Cursor
-	for {
-		o.Cursor, o.Limit = next, 1000
-		if want > 0 {
-			o.Limit = min(want-len(runs), 1000)
-		}
-		var page []tallyman.Run
-		if page, next, err = s.Runs(ctx, o); err != nil {
-			return err
-		}
-		runs = append(runs, page...)
-		if next == "" || want > 0 && len(runs) >= want {
-			break
-		}
+	runs, next, err := collect(ctx, s, o, want)
+	if err != nil {
+		return err
 	}
-	switch c.output {
-	case "json":
-		return c.printJSON(map[string]any{"items": runs, "next": next})
-	case "name":
-		for _, r := range runs {
-			fmt.Fprintln(c.out, r.Name)
-		}
-		return nil
+	switch {
+	case c.whole():
+		return c.printObject(map[string]any{"items": runs, "next": next})
+	case c.output == "name":
+		return c.printNames(runNames(runs))
 	}
 	if len(runs) == 0 {
 		fmt.Fprintln(c.errOut, "no runs; start one: tallyman run demo \"say hello\"")
@@ -105,23 +86,57 @@ func (c *command) ls(ctx context.Context, o client.ListOptions) error {
 	return nil
 }
 
-func (c *command) table(runs []tallyman.Run) error {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	wide := c.output == "wide"
-	head := "NAME\tSTATE\tREASON\tAGE\tDURATION\tTURNS\tCOST"
-	if wide {
-		head += "\tAGENT\tMODEL\tATTEMPT\tID"
+// collect reads pages until there are as many runs as are wanted, all of them
+// with 0, and returns the cursor of what follows.
+func collect(ctx context.Context, s *session, o client.ListOptions, want int) (runs []tallyman.Run, next string, err error) {
+	runs, next = []tallyman.Run{}, o.Cursor
+	for {
+		o.Cursor, o.Limit = next, 1000
+		if want > 0 {
+			o.Limit = min(want-len(runs), 1000)
+		}
+		var page []tallyman.Run
+		if page, next, err = s.Runs(ctx, o); err != nil {
+			return nil, "", err
+		}
+		runs = append(runs, page...)
+		if next == "" || want > 0 && len(runs) >= want {
+			return runs, next, nil
+		}
 	}
-	fmt.Fprintln(w, head)
+}
+
+func runNames(runs []tallyman.Run) []string {
+	var names []string
+	for _, r := range runs {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func (c *command) table(runs []tallyman.Run) error {
+	head := []string{"NAME", "STATE", "REASON", "AGE", "DURATION", "TURNS", "COST"}
+	if c.output == "wide" {
+		head = append(head, "AGENT", "MODEL", "ATTEMPT", "ID")
+	}
+	var rows [][]string
 	for _, r := range runs {
 		now := time.Now()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s", r.Name, r.State, why(r), render.Took(now.Sub(r.CreatedAt)), took(r, now), r.Usage.Turns, cost(r.Usage))
-		if wide {
-			fmt.Fprintf(w, "\t%s\t%s\t%d\t%s", r.Agent, r.Model, r.Attempt, r.ID)
+		row := []string{r.Name, string(r.State), why(r), render.Took(now.Sub(r.CreatedAt)), took(r, now), turns(r), cost(r.Usage)}
+		if c.output == "wide" {
+			row = append(row, r.Agent, r.Model, strconv.Itoa(r.Attempt), r.ID)
 		}
-		fmt.Fprintln(w)
+		rows = append(rows, row)
 	}
-	return w.Flush()
+	return c.printTable(head, rows)
+}
+
+// turns is empty for a command, which has none.
+func turns(r tallyman.Run) string {
+	if r.Harness == "exec" {
+		return ""
+	}
+	return strconv.Itoa(r.Usage.Turns)
 }
 
 // why is what holds a run back, or why it ended otherwise than well.

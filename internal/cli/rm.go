@@ -8,8 +8,13 @@ import (
 
 func (c *command) rmCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "rm RUN…",
-		Short:             "Remove ended runs with their events and artifacts",
+		Use:   "rm RUN…",
+		Short: "Remove ended runs with their events and artifacts",
+		Long: `Removes one run after the other, and stops at the first that it cannot remove: one
+that has not ended is exit code 2, one that is unknown 5. What its key brings stays
+known for 30 days.
+
+` + whenFreed,
 		Example:           "  tallyman rm demo-8c4q2k7v1x",
 		Args:              args(1, -1, "one run or more"),
 		ValidArgsFunction: c.completeRuns,

@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -22,8 +22,8 @@ type runOptions struct {
 	labels    []string
 	model     string
 	priority  int
-	deadline  string
-	idle      string
+	deadline  time.Duration
+	idle      time.Duration
 	maxTurns  int
 	budget    float64
 	maxTokens int64
@@ -47,10 +47,14 @@ of other harnesses than exec, words after -- are the prompt: run demo -- "--dash
 Agents are looked for in --agents, ./agents, $XDG_CONFIG_HOME/tallyman/agents, and
 among the built-in ones: demo, exec, claude, codex, gemini, opencode. The built-in
 ones work in the current folder, agents from files in a fresh one unless they say
-otherwise.
+otherwise. Over --server agents are the server's, and the built-in ones, too, work in
+a fresh folder there: nothing of the current folder reaches them.
+
+The same --key with the same request brings the first run, also when its agent's file
+is gone by now.
 
 Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no server,
-124 deadline or idle timeout, 130 stopped by Ctrl-C here.`,
+124 deadline or idle timeout, 130 stopped by Ctrl-C here; of -d 0 once it is queued.`,
 		Example: `  tallyman run demo "say hello"
   tallyman run claude "explain this repository" --max-turns 20 --budget-usd 1
   tallyman run exec -- make test
@@ -68,16 +72,16 @@ Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no ser
 	f.StringArrayVar(&o.labels, "label", nil, "k=v, to find the run by")
 	f.StringVar(&o.model, "model", "", "model for the harness")
 	f.IntVar(&o.priority, "priority", 0, "higher is admitted first")
-	f.StringVar(&o.deadline, "deadline", "", "longest time for one attempt, like 30m; 0 for none (default 2h)")
-	f.StringVar(&o.idle, "idle", "", "longest silence on standard output, like 5m (default none)")
+	f.DurationVar(&o.deadline, "deadline", 0, "longest time for one attempt, like 30m; 0 for none (default 2h)")
+	f.DurationVar(&o.idle, "idle", 0, "longest silence on standard output, like 5m (default none)")
 	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of one attempt")
 	f.Float64Var(&o.budget, "budget-usd", 0, "most US dollars over all attempts")
 	f.Int64Var(&o.maxTokens, "max-tokens", 0, "most tokens of all kinds over all attempts")
 	f.StringVar(&o.key, "key", "", "idempotency key: the same key brings the same run")
 	f.StringVar(&o.workspace, "workspace", "", "folder to work in, fresh, or git:URL#ref")
-	f.StringArrayVar(&o.outputs, "output", nil, "pattern of files that must be there at the end; kept as artifacts")
+	f.StringArrayVar(&o.outputs, "output", nil, "pattern of files that must be there at the end; kept as artifacts (how the run is printed: -o)")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the run and leave it running")
-	c.outputFlag(cmd, "json", "name")
+	c.outputFlag(cmd, "json", "yaml", "name")
 	return cmd
 }
 
@@ -92,13 +96,11 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 		return err
 	}
 	if s.local {
-		if err := c.inline(&req, s, o.workspace == ""); err != nil {
-			return err
-		}
-	} else if err := checkRemote(req); err != nil {
-		return err
+		err = c.inline(&req, s, o.workspace == "")
+	} else {
+		err = prepareRemote(ctx, &req, s)
 	}
-	run, err := s.Submit(ctx, req)
+	run, err := s.submit(ctx, req, err)
 	if err != nil {
 		return submitError(err)
 	}
@@ -106,33 +108,6 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 		return c.printRun(run)
 	}
 	return c.watch(ctx, s, run)
-}
-
-// connectFor connects; a detached run gets a server that stays.
-func (c *command) connectFor(ctx context.Context, detach bool) (*session, error) {
-	if !detach {
-		return c.connect(ctx, admits)
-	}
-	cfg, _, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Server != "" {
-		return c.connect(ctx, admits)
-	}
-	s := &session{c: c, cfg: cfg}
-	s.useSocket(s.detached)
-	c.session = s
-	return s, s.detached(ctx)
-}
-
-// submitError gives what submit refuses its exit code: an unknown agent is a
-// wrong word on the command line, not an unknown run.
-func submitError(err error) error {
-	if tallyman.CodeOf(err) == tallyman.NotFound {
-		return &exitError{ExitUsage, err}
-	}
-	return err
 }
 
 // request reads flags and arguments; a command comes after --.
@@ -229,95 +204,53 @@ func readPairs(o *runOptions, req *tallyman.Request, env environ) error {
 			}
 		}
 		if k == "" {
-			return usageError("--env %q: write K=V", kv)
+			return usageError("--env %q has no name; %s", kv, writeItLike("env"))
 		}
 		req.Env = append(req.Env, tallyman.EnvVar{Name: k, Value: v})
 	}
-	for _, kv := range o.labels {
+	var err error
+	req.Labels, err = readLabels(o.labels)
+	return err
+}
+
+// readLabels reads k=v of each --label; no labels are nil.
+func readLabels(given []string) (labels map[string]string, err error) {
+	for _, kv := range given {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return usageError("--label %q: write k=v", kv)
+			return nil, usageError("--label %q has no key and value; %s", kv, writeItLike("label"))
 		}
-		if req.Labels == nil {
-			req.Labels = map[string]string{}
+		if labels == nil {
+			labels = map[string]string{}
 		}
-		req.Labels[k] = v
+		labels[k] = v
 	}
-	return nil
+	return labels, nil
 }
 
 // limits reads the flags that were given; zero is a value too.
 func limits(cmd *cobra.Command, o *runOptions) (tallyman.Limits, error) {
-	var l tallyman.Limits
-	given := cmd.Flags().Changed
-	for flag, to := range map[string]struct {
-		text string
-		into **tallyman.Duration
-	}{"deadline": {o.deadline, &l.Deadline}, "idle": {o.idle, &l.Idle}} {
-		if !given(flag) {
+	deadline, idle := tallyman.Duration(o.deadline), tallyman.Duration(o.idle)
+	var all tallyman.Limits
+	for flag, one := range map[string]tallyman.Limits{
+		"deadline": {Deadline: &deadline}, "idle": {Idle: &idle},
+		"max-turns": {MaxTurns: &o.maxTurns}, "budget-usd": {BudgetUSD: &o.budget}, "max-tokens": {MaxTokens: &o.maxTokens},
+	} {
+		if !cmd.Flags().Changed(flag) {
 			continue
 		}
-		var d tallyman.Duration
-		if err := d.UnmarshalText([]byte(to.text)); err != nil {
-			return l, usageError("--%s: %w", flag, err)
+		if err := one.Validate(); err != nil {
+			return all, usageError("--%s: %w; %s", flag, err, writeItLike(flag))
 		}
-		*to.into = &d
+		all = one.Over(all)
 	}
-	if given("max-turns") {
-		l.MaxTurns = &o.maxTurns
-	}
-	if given("budget-usd") {
-		l.BudgetUSD = &o.budget
-	}
-	if given("max-tokens") {
-		l.MaxTokens = &o.maxTokens
-	}
-	if err := l.Validate(); err != nil {
-		return l, &exitError{ExitUsage, err}
-	}
-	return l, nil
-}
-
-// inline sends the agent as this command line finds it. Built-in agents work
-// in the caller's folder.
-func (c *command) inline(req *tallyman.Request, s *session, here bool) error {
-	if req.Inline == nil {
-		cwd, err := os.Getwd()
-		if err != nil {
-			return fmt.Errorf("find the working folder: %w", err)
-		}
-		agents := c.catalog(cwd, s.cfg.Agents)
-		a, err := agents.Get(context.Background(), tallyman.DefaultNamespace, req.Agent)
-		if err != nil {
-			return &exitError{ExitUsage, err}
-		}
-		req.Inline = &a
-	}
-	if req.Inline.Spec.Harness != "exec" && len(req.Command) > 0 && req.Prompt == "" {
-		// Only exec takes a command; to others -- says that no flags follow.
-		req.Prompt, req.Command = strings.Join(req.Command, " "), nil
-	}
-	if here && req.Inline.Origin == tallyman.BuiltIn {
-		cwd, err := os.Getwd()
-		if err != nil {
-			return fmt.Errorf("find the working folder: %w", err)
-		}
-		req.Workspace = &tallyman.Workspace{Path: cwd}
-	}
-	return nil
-}
-
-func checkRemote(req tallyman.Request) error {
-	if req.Inline != nil {
-		return usageError("--harness %s without an agent file works over the socket only; use one of the server's agents", req.Agent)
-	}
-	return nil
+	return all, nil
 }
 
 func (c *command) printRun(run tallyman.Run) error {
 	switch c.output {
-	case "json":
-		return c.printJSON(run)
+	case "json", "yaml":
+		return c.printObject(run)
 	case "name":
 		_, err := fmt.Fprintln(c.out, run.Name)
 		return err

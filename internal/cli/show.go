@@ -25,7 +25,7 @@ func (c *command) showCommand() *cobra.Command {
 		ValidArgsFunction: c.completeRuns,
 		RunE:              func(cmd *cobra.Command, given []string) error { return c.show(cmd.Context(), given[0]) },
 	}
-	c.outputFlag(cmd, "json", "name")
+	c.outputFlag(cmd, "json", "yaml", "name")
 	return cmd
 }
 

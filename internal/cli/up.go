@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"net"
 	"os/signal"
 	"slices"
 	"sync/atomic"
@@ -16,13 +16,20 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
+	"github.com/tallyman-dev/tallyman/internal/config"
 )
 
 // idleGrace is how long a server in the background waits with nothing to do.
 const idleGrace = 3 * time.Second
 
+// upOptions are the flags of up that do not configure.
+type upOptions struct {
+	stopRuns   bool
+	background bool // socket only, and end when idle
+}
+
 func (c *command) upCommand() *cobra.Command {
-	var stopRuns, background bool
+	var o upOptions
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Serve the API and the dashboard, and work the queue",
@@ -36,45 +43,29 @@ With --stop-runs they are stopped first.`,
   tallyman up --listen 127.0.0.1:8080 --max-running 4
   tallyman up --stop-runs`,
 		Args: args(0, 0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.up(cmd.Context(), stopRuns, background) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.up(cmd.Context(), o) },
 	}
-	cmd.Flags().Func("listen", "one loopback address, host:port (default 127.0.0.1:7333); for others, put a TLS proxy in front or use ssh -L", func(v string) error { c.flags["listen"] = v; return nil })
-	cmd.Flags().Func("max-running", "most attempts at once (default 16)", func(v string) error { c.flags["max-running"] = v; return nil })
-	cmd.Flags().Func("log-format", "text or json", func(v string) error { c.flags["log-format"] = v; return nil })
-	cmd.Flags().BoolVar(&stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")
-	cmd.Flags().BoolVar(&background, "background", false, "socket only, and end when nothing is queued or running")
+	c.configFlag(cmd.Flags(), "listen", "one loopback address, host:port (default 127.0.0.1:7333); for others, put a TLS proxy in front or use ssh -L")
+	c.configFlag(cmd.Flags(), "max-running", "most attempts at once (default 16)")
+	c.configFlag(cmd.Flags(), "log-format", "text or json")
+	cmd.Flags().BoolVar(&o.stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")
+	cmd.Flags().BoolVar(&o.background, "background", false, "socket only, and end when nothing is queued or running")
 	cobra.CheckErr(cmd.Flags().MarkHidden("background"))
 	return cmd
 }
 
-func (c *command) up(ctx context.Context, stopRuns, background bool) error {
+func (c *command) up(ctx context.Context, o upOptions) error {
 	cfg, _, err := c.config()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
-	cwd, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the working folder: %w", err)
-	}
-	o := serverOptions{agents: catalog.Resolve(cwd, cfg.Agents, c.env.get), cfg: cfg, version: c.version, listen: cfg.Listen, role: admits, log: c.logger(cfg, slog.LevelInfo), env: c.env}
-	if background {
-		o.listen = ""
-	}
-	patience := lockPatience
-	if background {
-		patience = startPatience // who has started this one may be about to leave
-	}
-	s, err := openPatiently(ctx, o, patience)
-	var held *heldError
-	if background && errors.As(err, &held) {
-		return nil // somebody serves, which is all that is wanted
-	}
-	if err != nil {
+	s, err := c.openUp(ctx, cfg, o)
+	if s == nil || err != nil {
 		return err
 	}
-	if !background {
+	if !o.background {
 		fmt.Fprintf(c.out, "tallyman %s serves %s\n  dashboard  http://%s/login?code=%s  (works once, for 15 minutes)\n  API        http://%s/api/v1  (token in %s/token)\n",
 			c.version, cfg.Data, s.listen, s.auth.LoginCode(), s.listen, cfg.Data)
 	}
@@ -84,7 +75,7 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 	go func() { ended <- s.run(serving) }()
 	<-s.ready
 	var idle atomic.Bool
-	if background {
+	if o.background {
 		go s.endWhenIdle(serving, func() { idle.Store(true); cancel() })
 	}
 	select {
@@ -92,12 +83,7 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 		return err
 	case <-ctx.Done():
 	}
-	left := 0
-	if stopRuns {
-		err = s.stopRuns(context.WithoutCancel(ctx))
-	} else if active, aerr := s.house.store.ActiveAttempts(context.WithoutCancel(ctx)); aerr == nil {
-		left = len(active)
-	}
+	left, err := s.leave(context.WithoutCancel(ctx), o)
 	end()
 	err = errors.Join(err, <-ended)
 	if idle.Load() && s.left {
@@ -108,6 +94,41 @@ func (c *command) up(ctx context.Context, stopRuns, background bool) error {
 		fmt.Fprintf(c.errOut, "%d running agents go on without a server; the next one takes them over (to stop them: tallyman up --stop-runs, or tallyman stop RUN)\n", left)
 	}
 	return err
+}
+
+// openUp opens the server, nil in the background where somebody serves
+// already, which is all that is wanted.
+func (c *command) openUp(ctx context.Context, cfg config.Config, o upOptions) (*server, error) {
+	so := serverOptions{
+		cfg: cfg, version: c.version, role: admits, env: c.env,
+		agents: catalog.Resolve(here(), cfg.Agents, c.env.get), log: c.logger(cfg, slog.LevelInfo),
+	}
+	if o.background {
+		// Who has started this one may be about to leave.
+		s, err := openPatiently(ctx, so, startPatience)
+		if held := new(heldError); errors.As(err, &held) {
+			return nil, nil
+		}
+		return s, err
+	}
+	var err error
+	if so.listen, err = cfg.ListenAddress(ctx, net.DefaultResolver.LookupNetIP); err != nil {
+		return nil, err
+	}
+	return openPatiently(ctx, so, lockPatience)
+}
+
+// leave stops what is at work where that was asked for, else it returns how
+// many agents go on.
+func (s *server) leave(ctx context.Context, o upOptions) (left int, err error) {
+	if o.stopRuns {
+		return 0, s.stopRuns(ctx)
+	}
+	active, err := s.house.store.ActiveAttempts(ctx)
+	if err != nil {
+		return 0, nil // they go on all the same
+	}
+	return len(active), nil
 }
 
 // lockPatience is how long up waits for a short command, a tallyman ls, that

@@ -180,18 +180,20 @@ func (c *command) summary(run tallyman.Run) error {
 	return err
 }
 
-// waitEnd waits for a run to end, at most for a while.
+// waitEnd waits for a run to end, at most for a while; then it says that the
+// run is still at work.
 func waitEnd(ctx context.Context, s *session, id string, patience time.Duration) (tallyman.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
+	for until := time.Now().Add(patience); ; {
 		run, err := s.Run(ctx, id)
 		if err != nil || run.State.Terminal() {
 			return run, err
 		}
+		if time.Now().After(until) {
+			return run, fmt.Errorf("run %s is still %s after %s: it is asked to stop, and tallyman show %[1]s tells more", run.Name, run.State, patience)
+		}
 		select {
 		case <-ctx.Done():
-			return run, errors.Join(ctx.Err(), fmt.Errorf("run %s is still %s", run.Name, run.State))
+			return run, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -146,37 +146,55 @@ func wrongServer(server string) string {
 	return ""
 }
 
-// wrongListen says what is wrong with an address to listen on. Tokens would
-// cross the network in the open: only loopback is taken.
+// wrongListen says what is wrong with an address to listen on, as far as it
+// can be read; a host's name is looked up by ListenAddress.
 func wrongListen(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if _, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil {
 		return fmt.Sprintf("%q is no address; write it like 127.0.0.1:7333", listen)
 	}
-	if !loopback(host) {
-		return fmt.Sprintf("%q is not on loopback, and this version has no TLS; listen on 127.0.0.1:%s and put a TLS proxy in front, or use ssh -L", listen, port)
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && !ip.Unmap().IsLoopback() {
+		return notLoopback(listen, port)
 	}
 	return ""
 }
 
-// lookupPatience is how long the name of a host to listen on is looked up.
-const lookupPatience = 5 * time.Second
+// notLoopback refuses an address: tokens would cross the network in the open.
+func notLoopback(listen, port string) string {
+	return fmt.Sprintf("%q is not on loopback, and this version has no TLS; listen on 127.0.0.1:%s and put a TLS proxy in front, or use ssh -L", listen, port)
+}
 
-// loopback reports whether a host is this machine and nothing else.
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
+// lookupPatience is how long the name of a host to listen on is looked up.
+const lookupPatience = 2 * time.Second
+
+// ListenAddress returns where to listen: Listen with the name of a host
+// replaced by its address, so that what was checked is what is used. lookup is
+// the system's, net.DefaultResolver.LookupNetIP; it is asked only for names
+// other than localhost, and for 2 s at most. The error is Invalid: all of the
+// host's addresses must be loopback.
+func (c Config) ListenAddress(ctx context.Context, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)) (string, error) {
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return "", tallyman.Errorf(tallyman.Invalid, "listen: %s", wrongListen(c.Listen))
 	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.Unmap().IsLoopback()
+	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
+		return c.Listen, nil
 	}
-	if host == "" {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookupPatience)
+	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	return err == nil && len(ips) > 0 && !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !ip.Unmap().IsLoopback() })
+	ips, err := lookup(ctx, "ip", host)
+	if err == nil && len(ips) == 0 {
+		err = errors.New("it has no address")
+	}
+	if err != nil {
+		return "", tallyman.Errorf(tallyman.Invalid, "listen: %q: the host is not found (%v); listen on 127.0.0.1:%s", c.Listen, err, port)
+	}
+	for _, ip := range ips {
+		if !ip.Unmap().IsLoopback() {
+			return "", tallyman.Errorf(tallyman.Invalid, "listen: %s", notLoopback(c.Listen, port))
+		}
+	}
+	return net.JoinHostPort(ips[0].Unmap().String(), port), nil
 }
 
 func didYouMean(word string, known []string) string {

@@ -2,12 +2,16 @@ package config_test
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -221,6 +225,53 @@ FILE:1: log-format: "txt" is none of text, json; did you mean "text"?`},
 	}
 }
 
+// A host's name is looked up by who listens, for a moment, and by nobody else.
+func TestTheAddressToListenOn(t *testing.T) {
+	answers := map[string][]netip.Addr{
+		"here":  {netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("::1")},
+		"there": {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.7")},
+		"six":   {netip.MustParseAddr("::1")},
+	}
+	for listen, c := range map[string]struct{ address, says string }{
+		"127.0.0.1:1":    {"127.0.0.1:1", ""},
+		"[::1]:1":        {"[::1]:1", ""},
+		"localhost:1":    {"localhost:1", ""},
+		"here:7333":      {"127.0.0.2:7333", ""},
+		"six:7333":       {"[::1]:7333", ""},
+		"there:7333":     {"", `listen: "there:7333" is not on loopback`},
+		"nowhere:7333":   {"", `listen: "nowhere:7333": the host is not found (no such host); listen on 127.0.0.1:7333`},
+		"silent.at:7333": {"", `listen: "silent.at:7333": the host is not found (context deadline exceeded)`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lookup := func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+				if ips := answers[host]; network == "ip" && ips != nil {
+					return ips, nil
+				}
+				if host == "silent.at" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return nil, errors.New("no such host")
+			}
+			before := time.Now()
+			cfg, _ := load(t, map[string]string{"listen": listen}, map[string]string{"HOME": "/h"}, "/")
+			if cfg.Listen != listen || time.Since(before) != 0 {
+				t.Errorf("%s is read as %s in %s", listen, cfg.Listen, time.Since(before))
+			}
+			got, err := cfg.ListenAddress(t.Context(), lookup)
+			if took := time.Since(before); took > 2*time.Second {
+				t.Errorf("%s: it took %s", listen, took)
+			}
+			switch {
+			case c.says == "" && (err != nil || got != c.address):
+				t.Errorf("%s: %q, %v; want %q", listen, got, err, c.address)
+			case c.says != "" && (tallyman.CodeOf(err) != tallyman.Invalid || !strings.Contains(err.Error(), c.says)):
+				t.Errorf("%s: %q, %v; want %q", listen, got, err, c.says)
+			}
+		})
+	}
+}
+
 func TestEveryKeyHasAFlagAndAVariable(t *testing.T) {
 	for _, k := range config.Keys() {
 		text := "1s"
@@ -242,15 +293,7 @@ func TestEveryKeyHasAFlagAndAVariable(t *testing.T) {
 		}
 		byFlag, from := load(t, map[string]string{k.Flag(): text}, map[string]string{"HOME": "/h"}, "/")
 		byEnv, _ := load(t, nil, map[string]string{"HOME": "/h", k.Env(): text}, "/")
-		var shown map[string]config.Shown
-		var out bytes.Buffer
-		if err := byFlag.PrintJSON(&out, from); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(out.Bytes(), &shown); err != nil {
-			t.Fatal(err)
-		}
-		if got := shown[k.Name]; got != (config.Shown{Value: text, From: "flag --" + k.Flag()}) {
+		if got := byFlag.Shown(from)[k.Name]; got != (config.Shown{Value: text, From: "flag --" + k.Flag()}) {
 			t.Errorf("%s: shown as %+v, given %s", k.Name, got, text)
 		}
 		if diff := cmp.Diff(byFlag, byEnv); diff != "" {
@@ -278,12 +321,8 @@ token-file       -                                         default
 	if got, _, _ := strings.Cut(out.String(), "agents"); cmp.Diff(strings.Fields(want), strings.Fields(got)) != "" {
 		t.Errorf("printed:\n%s", out.String())
 	}
-	var object bytes.Buffer
-	if err := c.PrintJSON(&object, nil); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(out.String()+object.String(), "hunter2") {
-		t.Errorf("a password is shown:\n%s%s", out.String(), object.String())
+	if all := out.String() + fmt.Sprint(c.Shown(nil)); strings.Contains(all, "hunter2") {
+		t.Errorf("a password is shown:\n%s", all)
 	}
 }
 

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -55,19 +54,13 @@ func (c Config) Print(w io.Writer, origins Origins) error {
 	return nil
 }
 
-// PrintJSON writes the same as one object: by key the value and where it comes
+// Shown returns by key the value in force, secrets masked, and where it comes
 // from.
-func (c Config) PrintJSON(w io.Writer, origins Origins) error {
-	out := make(map[string]Shown, len(keys))
+func (c Config) Shown(origins Origins) map[string]Shown {
+	out := make(map[string]Shown, len(keys)+1)
 	names, shown := c.show(origins)
 	for i, s := range shown {
 		out[names[i]] = s
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(out); err != nil {
-		return fmt.Errorf("print the configuration: %w", err)
-	}
-	return nil
+	return out
 }

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// connectFor connects; a detached run gets a server that stays.
+func (c *command) connectFor(ctx context.Context, detach bool) (*session, error) {
+	if !detach {
+		return c.connect(ctx, admits)
+	}
+	cfg, _, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Server != "" {
+		return c.connect(ctx, admits)
+	}
+	s := &session{c: c, cfg: cfg}
+	s.useSocket(s.detached)
+	c.session = s
+	return s, s.detached(ctx)
+}
+
+// submitError gives what submit refuses its exit code: an unknown agent is a
+// wrong word on the command line, not an unknown run.
+func submitError(err error) error {
+	if tallyman.CodeOf(err) == tallyman.NotFound {
+		return &exitError{ExitUsage, err}
+	}
+	return err
+}
+
+// inline sends the agent as this command line finds it. Built-in agents work
+// in the caller's folder.
+func (c *command) inline(req *tallyman.Request, s *session, inCaller bool) error {
+	if req.Inline == nil {
+		a, err := c.catalog(s.cfg.Agents).Get(context.Background(), tallyman.DefaultNamespace, req.Agent)
+		if err != nil {
+			return &exitError{ExitUsage, err}
+		}
+		req.Inline = &a
+	}
+	wordsOf(req, req.Inline.Spec.Harness)
+	if inCaller && req.Inline.Origin == tallyman.BuiltIn {
+		cwd := here()
+		if cwd == "" {
+			return usageError("agent %s works in the current folder, which is gone: change to one that is there, or name one with --workspace", req.Agent)
+		}
+		req.Workspace = &tallyman.Workspace{Path: cwd}
+	}
+	return nil
+}
+
+// wordsOf makes the words after -- the prompt, where a harness takes no
+// command: there -- only says that no flags follow.
+func wordsOf(req *tallyman.Request, harness string) {
+	if harness != "exec" && len(req.Command) > 0 && req.Prompt == "" {
+		req.Prompt, req.Command = strings.Join(req.Command, " "), nil
+	}
+}
+
+// prepareRemote fits a request to a server elsewhere, whose agents it names.
+func prepareRemote(ctx context.Context, req *tallyman.Request, s *session) error {
+	if req.Inline != nil {
+		return usageError("--harness %s without an agent file works over the socket only; use one of the server's agents", req.Agent)
+	}
+	if len(req.Command) == 0 {
+		return nil
+	}
+	agents, err := s.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return a.Name == req.Agent }); i >= 0 {
+		wordsOf(req, agents[i].Spec.Harness)
+	}
+	return nil
+}
+
+// submit sends a request. unfit says that it could not be made: then only its
+// key can bring a run, the one that it has brought before.
+func (s *session) submit(ctx context.Context, req tallyman.Request, unfit error) (tallyman.Run, error) {
+	if unfit == nil {
+		return s.Submit(ctx, req)
+	}
+	if req.Key == "" || !s.local || req.Inline != nil {
+		return tallyman.Run{}, unfit
+	}
+	// An agent without a harness can start nothing; of an inline agent the key
+	// compares the name alone.
+	req.Inline = &tallyman.Agent{Name: req.Agent}
+	run, err := s.Submit(ctx, req)
+	if tallyman.CodeOf(err) == tallyman.Conflict && len(req.Command) > 0 {
+		wordsOf(&req, "") // the agent that is gone may have taken a prompt
+		run, err = s.Submit(ctx, req)
+	}
+	switch {
+	case err == nil:
+		return run, nil
+	case tallyman.CodeOf(err) == tallyman.Invalid: // the key has brought none
+		return run, unfit
+	default:
+		return run, errors.Join(unfit, err)
+	}
+}
