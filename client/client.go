@@ -180,27 +180,18 @@ func (c *Client) Run(ctx context.Context, id string) (run tallyman.Run, err erro
 	return run, err
 }
 
-// ListOptions narrow a list of runs.
-type ListOptions struct {
-	States []tallyman.State
-	Agent  string
-	Labels map[string]string
-	Text   string
-	Limit  int
-	Cursor string
-}
-
-// Runs returns a page of runs, the newest first, and the next page's cursor.
-func (c *Client) Runs(ctx context.Context, o ListOptions) (items []tallyman.Run, next string, err error) {
+// Runs returns a page of runs, the newest first, and the next page's cursor,
+// "" at the end.
+func (c *Client) Runs(ctx context.Context, f tallyman.Filter) (items []tallyman.Run, next string, err error) {
 	q := url.Values{}
-	states := make([]string, 0, len(o.States))
-	for _, s := range o.States {
+	states := make([]string, 0, len(f.States))
+	for _, s := range f.States {
 		states = append(states, string(s))
 	}
 	if len(states) > 0 {
 		q.Set("state", strings.Join(states, ","))
 	}
-	for k, v := range o.Labels {
+	for k, v := range f.Labels {
 		q.Add("label", k+"="+v)
 	}
 	set := func(name, value string) {
@@ -208,11 +199,12 @@ func (c *Client) Runs(ctx context.Context, o ListOptions) (items []tallyman.Run,
 			q.Set(name, value)
 		}
 	}
-	set("agent", o.Agent)
-	set("q", o.Text)
-	set("cursor", o.Cursor)
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
+	set("namespace", f.Namespace)
+	set("agent", f.Agent)
+	set("q", f.Text)
+	set("cursor", f.After)
+	if f.Limit > 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
 	}
 	var page struct {
 		Items []tallyman.Run `json:"items"`
@@ -290,17 +282,8 @@ func (c *Client) Prompt(ctx context.Context, id string) (string, error) {
 	return string(b), nil
 }
 
-// Info describes the server.
-type Info struct {
-	Version    string `json:"version"`
-	Data       string `json:"data"`
-	Listen     string `json:"listen"`
-	MaxRunning int    `json:"max_running"`
-	PID        int    `json:"pid"`
-}
-
 // Info asks the server who it is.
-func (c *Client) Info(ctx context.Context) (i Info, err error) {
+func (c *Client) Info(ctx context.Context) (i tallyman.Info, err error) {
 	err = c.call(ctx, http.MethodGet, "/api/v1/info", nil, &i)
 	return i, err
 }
@@ -314,15 +297,8 @@ func (c *Client) LoginLink(ctx context.Context) (string, error) {
 	return link.URL, err
 }
 
-// Pruned says what a prune has removed, or would remove.
-type Pruned struct {
-	Runs  int   `json:"runs"`
-	Blobs int   `json:"blobs"`
-	Bytes int64 `json:"bytes"`
-}
-
-// Prune removes runs that ended longer ago than age.
-func (c *Client) Prune(ctx context.Context, age tallyman.Duration, dryRun bool) (p Pruned, err error) {
-	err = c.call(ctx, http.MethodPost, "/api/v1/prune", map[string]any{"age": age, "dry_run": dryRun}, &p)
-	return p, err
+// Prune removes runs that ended longer ago than an age.
+func (c *Client) Prune(ctx context.Context, p tallyman.PruneRequest) (r tallyman.PruneResult, err error) {
+	err = c.call(ctx, http.MethodPost, "/api/v1/prune", p, &r)
+	return r, err
 }

@@ -197,15 +197,17 @@ func TestCallsAsTheServerGetsThem(t *testing.T) {
 		"artifacts": {func() error { _, err := c.Artifacts(ctx, "x"); return err }, asked{Method: "GET", Path: "/api/v1/runs/x/artifacts", Auth: auth}},
 		"agents":    {func() error { _, err := c.Agents(ctx); return err }, asked{Method: "GET", Path: "/api/v1/agents", Auth: auth}},
 		"link":      {func() error { _, err := c.LoginLink(ctx); return err }, asked{Method: "POST", Path: "/api/v1/login-link", Auth: auth}},
-		"prune": {func() error { _, err := c.Prune(ctx, tallyman.Duration(time.Hour), true); return err },
-			asked{"POST", "/api/v1/prune", "", auth, kind, `{"age":"1h0m0s","dry_run":true}`}},
+		"prune": {func() error {
+			_, err := c.Prune(ctx, tallyman.PruneRequest{Age: tallyman.Duration(time.Hour), DryRun: true})
+			return err
+		}, asked{"POST", "/api/v1/prune", "", auth, kind, `{"age":"1h0m0s","dry_run":true}`}},
 		"list": {func() error {
-			_, next, err := c.Runs(ctx, client.ListOptions{States: []tallyman.State{"running", "failed"}, Agent: "a&b", Labels: map[string]string{"k": "v,=w"}, Text: "x y", Limit: 7, Cursor: "c"})
+			_, next, err := c.Runs(ctx, tallyman.Filter{Namespace: "n", States: []tallyman.State{"running", "failed"}, Agent: "a&b", Labels: map[string]string{"k": "v,=w"}, Text: "x y", Limit: 7, After: "c"})
 			if next != "n" {
 				t.Errorf("next %q", next)
 			}
 			return err
-		}, asked{Method: "GET", Path: "/api/v1/runs", Query: "agent=a%26b&cursor=c&label=k%3Dv%2C%3Dw&limit=7&q=x+y&state=running%2Cfailed", Auth: auth}},
+		}, asked{Method: "GET", Path: "/api/v1/runs", Query: "agent=a%26b&cursor=c&label=k%3Dv%2C%3Dw&limit=7&namespace=n&q=x+y&state=running%2Cfailed", Auth: auth}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := call.do(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/client"
 )
 
 // completeRuns completes names of runs.
@@ -15,7 +14,7 @@ func (c *command) completeRuns(cmd *cobra.Command, _ []string, _ string) ([]stri
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	runs, _, err := s.Runs(cmd.Context(), client.ListOptions{Limit: 100})
+	runs, _, err := s.Runs(cmd.Context(), tallyman.Filter{Limit: 100})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

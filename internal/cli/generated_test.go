@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/auth"
 	"github.com/tallyman-dev/tallyman/internal/rest"
 )
@@ -47,7 +48,7 @@ func TestGeneratedOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	rest.Routes(mux, nil, func() rest.Info { return rest.Info{Version: "v1"} }, a, slog.New(slog.DiscardHandler))
+	rest.Routes(mux, nil, func() tallyman.Info { return tallyman.Info{Version: "v1"} }, a, slog.New(slog.DiscardHandler))
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
 	var pretty bytes.Buffer

@@ -14,7 +14,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/catalog"
 	"github.com/tallyman-dev/tallyman/internal/history"
 	"github.com/tallyman-dev/tallyman/internal/local"
-	"github.com/tallyman-dev/tallyman/internal/rest"
 	"github.com/tallyman-dev/tallyman/internal/service"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
@@ -35,7 +34,7 @@ type house struct {
 	log        *slog.Logger
 }
 
-func (h *house) Runs(ctx context.Context, f rest.Filter) ([]tallyman.Run, string, error) {
+func (h *house) Runs(ctx context.Context, f tallyman.Filter) ([]tallyman.Run, string, error) {
 	return h.store.Runs(ctx, store.Filter{
 		Namespace: f.Namespace, States: f.States, Agent: f.Agent, Labels: f.Labels,
 		Text: f.Text, Limit: f.Limit, After: f.After,

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/client"
 	"github.com/tallyman-dev/tallyman/internal/render"
 )
 
@@ -18,7 +17,7 @@ import (
 const listed = 50
 
 func (c *command) lsCommand() *cobra.Command {
-	var o client.ListOptions
+	var o tallyman.Filter
 	var states, labels []string
 	cmd := &cobra.Command{
 		Use:   "ls",
@@ -47,14 +46,14 @@ func (c *command) lsCommand() *cobra.Command {
 	f.StringArrayVar(&labels, "label", nil, "k=v; all must match")
 	f.StringVar(&o.Text, "search", "", "words in name, agent, labels or the beginning of the prompt")
 	f.IntVar(&o.Limit, "limit", 0, "most runs to print (default 50; with -o json or yaml all)")
-	f.StringVar(&o.Cursor, "cursor", "", "go on from the \"next\" of the page before")
+	f.StringVar(&o.After, "cursor", "", "go on from the \"next\" of the page before")
 	c.outputFlag(cmd, "json", "yaml", "wide", "name")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("state", completeStates))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("agent", c.completeAgentFlag))
 	return cmd
 }
 
-func (c *command) ls(ctx context.Context, o client.ListOptions) error {
+func (c *command) ls(ctx context.Context, o tallyman.Filter) error {
 	s, err := c.connect(ctx, looks)
 	if err != nil {
 		return err
@@ -88,10 +87,10 @@ func (c *command) ls(ctx context.Context, o client.ListOptions) error {
 
 // collect reads pages until there are as many runs as are wanted, all of them
 // with 0, and returns the cursor of what follows.
-func collect(ctx context.Context, s *session, o client.ListOptions, want int) (runs []tallyman.Run, next string, err error) {
-	runs, next = []tallyman.Run{}, o.Cursor
+func collect(ctx context.Context, s *session, o tallyman.Filter, want int) (runs []tallyman.Run, next string, err error) {
+	runs, next = []tallyman.Run{}, o.After
 	for {
-		o.Cursor, o.Limit = next, 1000
+		o.After, o.Limit = next, 1000
 		if want > 0 {
 			o.Limit = min(want-len(runs), 1000)
 		}

@@ -5,17 +5,11 @@ import (
 	"io"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/rest"
 	"github.com/tallyman-dev/tallyman/internal/store"
-	"github.com/tallyman-dev/tallyman/internal/web"
 )
 
 // pages is the house as the dashboard sees it.
 type pages struct{ *house }
-
-func (p pages) Runs(ctx context.Context, f web.Filter) ([]tallyman.Run, string, error) {
-	return p.house.Runs(ctx, rest.Filter{States: f.States, Agent: f.Agent, Text: f.Search, After: f.After, Limit: f.Limit})
-}
 
 func (p pages) Counts(ctx context.Context) (map[tallyman.State]int, error) {
 	return p.store.Counts(ctx, tallyman.DefaultNamespace)

@@ -40,7 +40,7 @@ the same every hour with its retention.age (0: never).
 					return usageError("retention.age is 0, so nothing grows old by itself; %s", writeItLike("age"))
 				}
 			}
-			p, err := s.Prune(cmd.Context(), tallyman.Duration(age), dry)
+			p, err := s.Prune(cmd.Context(), tallyman.PruneRequest{Age: tallyman.Duration(age), DryRun: dry})
 			if err != nil {
 				return err
 			}

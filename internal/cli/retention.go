@@ -12,7 +12,6 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/local"
-	"github.com/tallyman-dev/tallyman/internal/rest"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
@@ -51,7 +50,7 @@ func (h *house) Delete(ctx context.Context, id string) error {
 
 // Prune removes runs that ended longer ago than an age, then the blobs that
 // nothing names any more.
-func (h *house) Prune(ctx context.Context, p rest.PruneRequest) (r rest.PruneResult, err error) {
+func (h *house) Prune(ctx context.Context, p tallyman.PruneRequest) (r tallyman.PruneResult, err error) {
 	before := time.Now().Add(-p.Age.D())
 	var ids []string
 	err = h.store.InTx(ctx, func(tx *store.Tx) error {
@@ -228,7 +227,7 @@ func (h *house) sweep(ctx context.Context, age time.Duration, size int64, every 
 		if age <= 0 {
 			continue
 		}
-		if _, err := h.Prune(ctx, rest.PruneRequest{Age: tallyman.Duration(age)}); err != nil && ctx.Err() == nil {
+		if _, err := h.Prune(ctx, tallyman.PruneRequest{Age: tallyman.Duration(age)}); err != nil && ctx.Err() == nil {
 			h.log.WarnContext(ctx, "pruning", "err", err)
 		}
 	}

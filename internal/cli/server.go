@@ -234,8 +234,8 @@ func (s *server) listenAll(o serverOptions) error {
 	return nil
 }
 
-func (s *server) info() rest.Info {
-	return rest.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, MaxRunning: s.cfg.MaxRunning, PID: os.Getpid()}
+func (s *server) info() tallyman.Info {
+	return tallyman.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, MaxRunning: s.cfg.MaxRunning, PID: os.Getpid()}
 }
 
 // checkReady reports why the server cannot do its work.

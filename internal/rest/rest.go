@@ -22,7 +22,7 @@ import (
 
 // Source is what the API shows and changes.
 type Source interface {
-	Runs(ctx context.Context, f Filter) (items []tallyman.Run, next string, err error)
+	Runs(ctx context.Context, f tallyman.Filter) (items []tallyman.Run, next string, err error)
 	Run(ctx context.Context, id string) (tallyman.Run, error)
 	Attempts(ctx context.Context, runID string) ([]tallyman.Attempt, error)
 	Timeline(ctx context.Context, runID string) ([]tallyman.TimelineEntry, error)
@@ -35,45 +35,11 @@ type Source interface {
 	Stop(ctx context.Context, id, by string) (tallyman.Run, error)
 	Rerun(ctx context.Context, id string, set map[string]string, source tallyman.Source) (tallyman.Run, error)
 	Delete(ctx context.Context, id string) error
-	Prune(ctx context.Context, p PruneRequest) (PruneResult, error)
+	Prune(ctx context.Context, p tallyman.PruneRequest) (tallyman.PruneResult, error)
 
 	Events(ctx context.Context, runID string, after tallyman.EventID, fn func(id tallyman.EventID, line []byte, delta bool) error) error
 	Follow(ctx context.Context, runID string, after tallyman.EventID, fn func(id tallyman.EventID, line []byte, delta bool) error) error
 	Watch(ctx context.Context) <-chan struct{}
-}
-
-// Filter narrows a list of runs.
-type Filter struct {
-	Namespace string
-	States    []tallyman.State
-	Agent     string
-	Labels    map[string]string
-	Text      string
-	Limit     int
-	After     string
-}
-
-// PruneRequest says what to remove: runs that ended longer ago than Age, and
-// their events and artifacts.
-type PruneRequest struct {
-	Age    tallyman.Duration `json:"age"`
-	DryRun bool              `json:"dry_run,omitempty"`
-}
-
-// PruneResult says what was removed.
-type PruneResult struct {
-	Runs  int   `json:"runs"`
-	Blobs int   `json:"blobs"`
-	Bytes int64 `json:"bytes"`
-}
-
-// Info describes the server.
-type Info struct {
-	Version    string `json:"version"`
-	Data       string `json:"data"`
-	Listen     string `json:"listen"`
-	MaxRunning int    `json:"max_running"`
-	PID        int    `json:"pid"`
 }
 
 // maxBody bounds a submit: a prompt of 64 MiB, escaped at its worst.
@@ -81,13 +47,13 @@ const maxBody = 400 << 20
 
 type api struct {
 	src  Source
-	info func() Info
+	info func() tallyman.Info
 	auth *auth.Auth
 	log  *slog.Logger
 }
 
 // Routes adds the API to a mux, under /api/v1, and its description.
-func Routes(mux *http.ServeMux, src Source, info func() Info, a *auth.Auth, log *slog.Logger) {
+func Routes(mux *http.ServeMux, src Source, info func() tallyman.Info, a *auth.Auth, log *slog.Logger) {
 	config := huma.DefaultConfig("tallyman", info().Version)
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/openapi", "", ""
 	config.CreateHooks = nil // no $schema in answers
@@ -217,7 +183,7 @@ func decode(body []byte, v any) error {
 }
 
 func (a *api) server(h huma.API) {
-	type out struct{ Body Info }
+	type out struct{ Body tallyman.Info }
 	huma.Register(h, huma.Operation{
 		OperationID: "get-info", Method: http.MethodGet, Path: "/api/v1/info", Tags: []string{"server"},
 		Summary: "The server: version, data folder, caps",
@@ -256,10 +222,10 @@ func (a *api) server(h huma.API) {
 		return o, a.refuse(ctx, err)
 	})
 
-	type prune struct{ Body PruneResult }
+	type prune struct{ Body tallyman.PruneResult }
 	huma.Register(h, huma.Operation{
 		OperationID: "prune", Method: http.MethodPost, Path: "/api/v1/prune", Tags: []string{"server"},
-		Summary: "Remove ended runs that are older than an age", RequestBody: bodyOf[PruneRequest](h), SkipValidateBody: true, MaxBodyBytes: 1 << 20,
+		Summary: "Remove ended runs that are older than an age", RequestBody: bodyOf[tallyman.PruneRequest](h), SkipValidateBody: true, MaxBodyBytes: 1 << 20,
 	}, func(ctx context.Context, in *rawBody) (*prune, error) {
 		var given struct {
 			Age    *tallyman.Duration `json:"age"`
@@ -271,7 +237,7 @@ func (a *api) server(h huma.API) {
 		if given.Age == nil {
 			return nil, a.refuse(ctx, tallyman.Errorf(tallyman.Invalid, "age is missing: write it like 720h; 0s removes every ended run"))
 		}
-		r, err := a.src.Prune(ctx, PruneRequest{Age: *given.Age, DryRun: given.DryRun})
+		r, err := a.src.Prune(ctx, tallyman.PruneRequest{Age: *given.Age, DryRun: given.DryRun})
 		return &prune{r}, a.refuse(ctx, err)
 	})
 }

@@ -41,7 +41,7 @@ func (a *api) runs(h huma.API) {
 		OperationID: "list-runs", Method: http.MethodGet, Path: "/api/v1/runs", Tags: []string{"runs"},
 		Summary: "List runs, the newest first",
 	}, func(ctx context.Context, in *listInput) (*listOutput, error) {
-		f := Filter{Namespace: in.Namespace, Agent: in.Agent, Text: in.Text, Limit: in.Limit, After: in.Cursor, Labels: map[string]string{}}
+		f := tallyman.Filter{Namespace: in.Namespace, Agent: in.Agent, Text: in.Text, Limit: in.Limit, After: in.Cursor, Labels: map[string]string{}}
 		for _, s := range strings.FieldsFunc(strings.Join(in.State, ","), func(r rune) bool { return r == ',' }) {
 			state := tallyman.State(s)
 			if !state.Valid() {

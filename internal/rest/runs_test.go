@@ -13,7 +13,7 @@ import (
 )
 
 func TestListFilters(t *testing.T) {
-	for query, want := range map[string]rest.Filter{
+	for query, want := range map[string]tallyman.Filter{
 		"":                               {Limit: 50},
 		"agent=exec&namespace=n&q=a+b":   {Limit: 50, Agent: "exec", Namespace: "n", Text: "a b"},
 		"state=running":                  {Limit: 50, States: []tallyman.State{tallyman.Running}},
@@ -187,11 +187,11 @@ func TestStopRerunDelete(t *testing.T) {
 
 func TestPruneAndInfo(t *testing.T) {
 	a := newAPI(t, &source{})
-	got := answer[rest.PruneResult](t, a.call("POST", "/api/v1/prune", `{"age":"720h","dry_run":true}`), 200)
-	if (got != rest.PruneResult{Runs: 3, Blobs: 2, Bytes: 1}) || (a.pruned != rest.PruneRequest{Age: tallyman.Duration(720 * time.Hour), DryRun: true}) {
+	got := answer[tallyman.PruneResult](t, a.call("POST", "/api/v1/prune", `{"age":"720h","dry_run":true}`), 200)
+	if (got != tallyman.PruneResult{Runs: 3, Blobs: 2, Bytes: 1}) || (a.pruned != tallyman.PruneRequest{Age: tallyman.Duration(720 * time.Hour), DryRun: true}) {
 		t.Errorf("asked %+v, got %+v", a.pruned, got)
 	}
-	if i := answer[rest.Info](t, a.call("GET", "/api/v1/info", ""), 200); i.Version != "v9" || i.MaxRunning != 4 {
+	if i := answer[tallyman.Info](t, a.call("GET", "/api/v1/info", ""), 200); i.Version != "v9" || i.MaxRunning != 4 {
 		t.Errorf("info %+v", i)
 	}
 	link := answer[struct{ URL string }](t, a.call("POST", "/api/v1/login-link", ""), 200)

@@ -26,11 +26,11 @@ type source struct {
 	runs   []tallyman.Run
 	keys   map[string]string // key: the run's id
 	asked  []tallyman.Request
-	filter rest.Filter
+	filter tallyman.Filter
 	by     string
 	set    map[string]string
 	from   tallyman.Source
-	pruned rest.PruneRequest
+	pruned tallyman.PruneRequest
 
 	events   []said
 	live     chan said // what a follower gets after the events; closed: the run has ended
@@ -54,7 +54,7 @@ func event(attempt int, cursor uint64, text string) said {
 	return said{id: tallyman.EventID{Attempt: attempt, Cursor: cursor}, line: string(e.AppendJSON(nil))}
 }
 
-func (s *source) Runs(_ context.Context, f rest.Filter) ([]tallyman.Run, string, error) {
+func (s *source) Runs(_ context.Context, f tallyman.Filter) ([]tallyman.Run, string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filter = f
@@ -151,9 +151,9 @@ func (s *source) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-func (s *source) Prune(_ context.Context, p rest.PruneRequest) (rest.PruneResult, error) {
+func (s *source) Prune(_ context.Context, p tallyman.PruneRequest) (tallyman.PruneResult, error) {
 	s.pruned = p
-	return rest.PruneResult{Runs: 3, Blobs: 2, Bytes: 1}, s.err
+	return tallyman.PruneResult{Runs: 3, Blobs: 2, Bytes: 1}, s.err
 }
 
 func (s *source) Events(_ context.Context, _ string, after tallyman.EventID, fn func(tallyman.EventID, []byte, bool) error) error {
@@ -223,7 +223,7 @@ func routes(t testing.TB, s rest.Source, log io.Writer) http.Handler {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	info := func() rest.Info { return rest.Info{Version: "v9", Listen: "127.0.0.1:7333", MaxRunning: 4} }
+	info := func() tallyman.Info { return tallyman.Info{Version: "v9", Listen: "127.0.0.1:7333", MaxRunning: 4} }
 	rest.Routes(mux, s, info, a, slog.New(slog.NewTextHandler(log, nil)))
 	return mux
 }

@@ -92,7 +92,7 @@ func (a *api) watch(hc huma.Context) {
 	defer s.close()
 	changed := a.src.Watch(hc.Context())
 	for {
-		items, _, err := a.src.Runs(hc.Context(), Filter{Limit: 50})
+		items, _, err := a.src.Runs(hc.Context(), tallyman.Filter{Limit: 50})
 		if err != nil {
 			if hc.Context().Err() == nil {
 				a.log.WarnContext(hc.Context(), "listing runs for a watcher", "err", err)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/internal/web"
 )
 
 // fake is a Source of slices.
@@ -91,7 +90,7 @@ func (f *fake) whisper(runID, json string) {
 	f.change(func() { f.events[runID] = append(f.events[runID], stored{line: []byte(json), delta: true}) })
 }
 
-func (f *fake) Runs(_ context.Context, q web.Filter) ([]tallyman.Run, string, error) {
+func (f *fake) Runs(_ context.Context, q tallyman.Filter) ([]tallyman.Run, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []tallyman.Run
@@ -102,7 +101,7 @@ func (f *fake) Runs(_ context.Context, q web.Filter) ([]tallyman.Run, string, er
 			skip = r.ID != q.After
 			continue
 		}
-		if len(q.States) > 0 && !slices.Contains(q.States, r.State) || q.Agent != "" && r.Agent != q.Agent || !strings.Contains(r.Name, q.Search) {
+		if len(q.States) > 0 && !slices.Contains(q.States, r.State) || q.Agent != "" && r.Agent != q.Agent || !strings.Contains(r.Name, q.Text) {
 			continue
 		}
 		if len(out) == q.Limit {

@@ -20,7 +20,7 @@ type listPage struct {
 	Rows   []row
 	Chips  chips
 	Agents []string
-	Filter Filter
+	Filter tallyman.Filter
 	State  string // the one state that is filtered by, "" for none or several
 	Next   string // the URL of older runs
 	First  string // the URL of the newest, on any page but the first
@@ -53,8 +53,8 @@ type chip struct {
 }
 
 // filterOf reads a list's filter from its URL.
-func filterOf(q url.Values) (Filter, error) {
-	f := Filter{Agent: q.Get("agent"), Search: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: pageRows}
+func filterOf(q url.Values) (tallyman.Filter, error) {
+	f := tallyman.Filter{Agent: q.Get("agent"), Text: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: pageRows}
 	for _, v := range q["state"] {
 		if v == "" {
 			continue
@@ -68,9 +68,8 @@ func filterOf(q url.Values) (Filter, error) {
 	return f, nil
 }
 
-// query writes the filter as a URL's query; without its After where that says
-// "first".
-func (f Filter) query() url.Values {
+// queryOf writes a list's filter as its URL's query.
+func queryOf(f tallyman.Filter) url.Values {
 	q := url.Values{}
 	for _, s := range f.States {
 		q.Add("state", string(s))
@@ -78,8 +77,8 @@ func (f Filter) query() url.Values {
 	if f.Agent != "" {
 		q.Set("agent", f.Agent)
 	}
-	if f.Search != "" {
-		q.Set("q", f.Search)
+	if f.Text != "" {
+		q.Set("q", f.Text)
 	}
 	if f.After != "" {
 		q.Set("after", f.After)
@@ -87,8 +86,8 @@ func (f Filter) query() url.Values {
 	return q
 }
 
-func (s *site) listURL(path string, f Filter) string {
-	if q := f.query().Encode(); q != "" {
+func (s *site) listURL(path string, f tallyman.Filter) string {
+	if q := queryOf(f).Encode(); q != "" {
 		return s.base + path + "?" + q
 	}
 	return s.base + path
@@ -165,7 +164,7 @@ func (s *site) row(run tallyman.Run) row {
 	return out
 }
 
-func (s *site) chips(ctx context.Context, f Filter) (chips, error) {
+func (s *site) chips(ctx context.Context, f tallyman.Filter) (chips, error) {
 	counts, err := s.src.Counts(ctx)
 	if err != nil {
 		return chips{}, err
@@ -224,7 +223,7 @@ func (s *site) listLive(w http.ResponseWriter, r *http.Request) {
 // lister is one browser that watches a list.
 type lister struct {
 	site    *site
-	filter  Filter
+	filter  tallyman.Filter
 	out     *stream
 	sent    map[string]string // the rows by run as they were sent
 	order   []string          // of those that are still watched

@@ -18,7 +18,7 @@ import (
 type Source interface {
 	// Runs returns a page of runs, newest first, and the After of the next
 	// page, "" at the end. Their Waiting.Position need not be counted.
-	Runs(ctx context.Context, f Filter) (items []tallyman.Run, next string, err error)
+	Runs(ctx context.Context, f tallyman.Filter) (items []tallyman.Run, next string, err error)
 	// Counts returns how many runs there are in each state.
 	Counts(ctx context.Context) (map[tallyman.State]int, error)
 	// Run returns a run by id or name.
@@ -49,15 +49,6 @@ type Source interface {
 	Submit(ctx context.Context, r tallyman.Request) (tallyman.Run, error)
 	Delete(ctx context.Context, id string) error
 	OpenArtifact(ctx context.Context, runID, name string) (io.ReadSeekCloser, tallyman.Artifact, error)
-}
-
-// Filter says which runs a list shows.
-type Filter struct {
-	States []tallyman.State // any of them; none: all
-	Agent  string
-	Search string // part of a name, id or label
-	After  string // where the page before ended
-	Limit  int
 }
 
 // Options are the surroundings of the pages.

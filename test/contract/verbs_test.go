@@ -11,11 +11,10 @@ import (
 	"testing"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/client"
 )
 
-func listOptions(limit int, cursor string) client.ListOptions {
-	return client.ListOptions{Limit: limit, Cursor: cursor}
+func listOptions(limit int, cursor string) tallyman.Filter {
+	return tallyman.Filter{Limit: limit, After: cursor}
 }
 
 func TestEveryVerbHasHelpAndExamples(t *testing.T) {

@@ -74,7 +74,7 @@ func (w *world) settle(ctx context.Context) (truth, bool) {
 func (w *world) list(ctx context.Context) ([]tallyman.Run, error) {
 	var all []tallyman.Run
 	for cursor := ""; ; {
-		items, next, err := w.client.Runs(ctx, client.ListOptions{Limit: 7, Cursor: cursor}) // several pages
+		items, next, err := w.client.Runs(ctx, tallyman.Filter{Limit: 7, After: cursor}) // several pages
 		if err != nil {
 			return nil, err
 		}
