@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -169,11 +170,15 @@ func needsVerb(cmd *cobra.Command) {
 	}
 }
 
-// args checks the number of arguments and says what is missing.
+// args checks the number of arguments and says what is missing. None may be
+// empty: a variable that is not set names nothing.
 func args(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		if len(given) < least || most >= 0 && len(given) > most {
 			return usageError("%s takes %s; it was given %d\nsee: %s --help", cmd.Name(), what, len(given), cmd.CommandPath())
+		}
+		if slices.Contains(given, "") {
+			return usageError("%s takes %s; an empty word is none\nsee: %s --help", cmd.Name(), what, cmd.CommandPath())
 		}
 		return nil
 	}

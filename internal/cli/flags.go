@@ -95,9 +95,12 @@ func flagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &bad):
 		f := bad.GetFlag()
-		what := map[string]string{"int": "no whole number", "int64": "no whole number", "float64": "no number", "duration": "no duration", "bool": "neither true nor false"}[f.Value.Type()]
-		if what == "" {
-			break
+		what := map[string]string{"int": "no whole number", "int64": "no whole number", "float64": "no number", "duration": "no duration"}[f.Value.Type()]
+		switch {
+		case f.Value.Type() == "bool":
+			return usageError("--%s=%s is neither true nor false; write --%[1]s, or --%[1]s=false\n%s", f.Name, bad.GetValue(), see)
+		case what == "":
+			return usageError("%w\n%s", err, see)
 		}
 		if errors.Is(err, strconv.ErrRange) {
 			what = "too large"

@@ -78,7 +78,7 @@ Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no ser
 	f.Float64Var(&o.budget, "budget-usd", 0, "most US dollars over all attempts")
 	f.Int64Var(&o.maxTokens, "max-tokens", 0, "most tokens of all kinds over all attempts")
 	f.StringVar(&o.key, "key", "", "idempotency key: the same key brings the same run")
-	f.StringVar(&o.workspace, "workspace", "", "folder to work in, fresh, or git:URL#ref")
+	f.StringVar(&o.workspace, "workspace", "", "folder to work in, fresh, or git:URL#ref; over --server no folder")
 	f.StringArrayVar(&o.outputs, "output", nil, "pattern of files that must be there at the end; kept as artifacts (how the run is printed: -o)")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the run and leave it running")
 	c.outputFlag(cmd, "json", "yaml", "name")
@@ -150,7 +150,7 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 		w := o.workspace
 		if w != "fresh" && !strings.HasPrefix(w, "git:") {
 			if w, err = filepath.Abs(w); err != nil {
-				return req, usageError("--workspace %s: %w", o.workspace, err)
+				return req, usageError("--workspace %s: %w", o.workspace, errNowhere)
 			}
 		}
 		req.Workspace = &tallyman.Workspace{Path: w}

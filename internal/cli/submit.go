@@ -106,6 +106,6 @@ func (s *session) submit(ctx context.Context, req tallyman.Request, unfit error)
 	case tallyman.CodeOf(err) == tallyman.Invalid: // the key has brought none
 		return run, unfit
 	default:
-		return run, errors.Join(unfit, err)
+		return run, &exitError{exitCode(err), errors.Join(unfit, err)}
 	}
 }

@@ -96,9 +96,9 @@ func yamlList(d *json.Decoder) (lines []string, err error) {
 }
 
 var (
-	// plainYAML begins and ends with a letter or digit, and holds nothing that
-	// means something.
-	plainYAML = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_./ -]*[A-Za-z0-9_])?$`)
+	// plainYAML begins with a letter, ends without a space, and holds nothing
+	// that means something.
+	plainYAML = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_./ ,;()=+@-]*[A-Za-z0-9_.)])?$`)
 	// wordsYAML are words that some readers take for something else.
 	wordsYAML = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null|nan|inf)$`)
 )
