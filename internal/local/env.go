@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/runner"
 )
 
 // inherited are the variables of the server that every harness gets.
@@ -78,33 +78,27 @@ func (b *Backend) findProgram(spec tallyman.AgentSpec) error {
 	default:
 		return nil
 	}
-	if strings.Contains(program, "/") {
-		dir := spec.Workspace.Path
-		if !filepath.IsAbs(program) {
-			if !filepath.IsAbs(dir) {
-				return nil // a fresh workspace may bring it
-			}
-			program = filepath.Join(dir, program)
-		}
-		info, err := os.Stat(program)
-		if err != nil {
-			return fmt.Errorf("the program of harness %s: %w", spec.Harness, err)
-		}
-		if info.IsDir() {
-			return fmt.Errorf("the program of harness %s: %s is a folder; name a program in it", spec.Harness, program)
-		}
+	dir, path := spec.Workspace.Path, b.path(spec)
+	byPath := strings.Contains(program, "/")
+	if byPath && !filepath.IsAbs(program) && !filepath.IsAbs(dir) {
+		return nil // a fresh workspace may bring it
+	}
+	found, err := runner.LookPath(program, dir, []string{"PATH=" + path})
+	switch {
+	case err == nil:
 		return nil
+	case !byPath:
+		return fmt.Errorf("harness %s: the program %q is in no folder of the server's PATH (%s)", spec.Harness, program, path)
+	case isFolder(found):
+		return fmt.Errorf("the program of harness %s: %s is a folder; name a program in it", spec.Harness, found)
+	default:
+		return fmt.Errorf("the program of harness %s: %w", spec.Harness, err)
 	}
-	path := b.path(spec)
-	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			continue
-		}
-		if _, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("harness %s: the program %q is in no folder of the server's PATH (%s)", spec.Harness, program, path)
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func (b *Backend) path(spec tallyman.AgentSpec) string {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// lookPath finds a program as the harness's environment would: by its PATH,
-// and relative to its folder.
-func lookPath(program, dir string, env []string) (string, error) {
+// LookPath finds a program as the harness's environment would: by its PATH,
+// and relative to its folder. The error is an *fs.PathError.
+func LookPath(program, dir string, env []string) (string, error) {
 	if strings.Contains(program, "/") {
 		if !filepath.IsAbs(program) {
 			program = filepath.Join(dir, program)
@@ -25,8 +25,8 @@ func lookPath(program, dir string, env []string) (string, error) {
 	}
 	err := error(fs.ErrNotExist)
 	for _, d := range filepath.SplitList(path) {
-		if d == "" {
-			continue // the folder itself never counts: agents write there
+		if !filepath.IsAbs(d) {
+			continue // a place in the workspace never counts: agents write there
 		}
 		full := filepath.Join(d, program)
 		e := executable(full)

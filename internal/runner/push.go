@@ -98,12 +98,12 @@ func (u *uplink) pushEvents(ctx context.Context) error {
 		}
 		body = b
 		next, err := u.sendEvents(ctx, sent+1, body)
-		var g gap
+		var gap *tallyman.GapError
 		switch {
 		case err == nil:
 			wait = shortest
-		case errors.As(err, &g):
-			next = g.expected
+		case errors.As(err, &gap):
+			next = gap.Expected
 		case errors.Is(err, errBusy):
 			u.log.DebugContext(ctx, "the server takes no events now", "err", err)
 			next = sent + 1

@@ -102,8 +102,8 @@ func TestWhatAStatusMeans(t *testing.T) {
 	rec = httptest.NewRecorder()
 	rec.WriteHeader(http.StatusConflict)
 	rec.WriteString(`{"expected":7}`)
-	var g gap
-	if err := statusError(rec.Result()); !errors.As(err, &g) || g.expected != 7 {
+	var gap *tallyman.GapError
+	if err := statusError(rec.Result()); !errors.As(err, &gap) || gap.Expected != 7 {
 		t.Errorf("a gap: %v", err)
 	}
 }

@@ -36,7 +36,7 @@ func startAgent(inv harness.Invocation, dir string, env []string, attempt string
 	a := &agent{attempt: attempt, exited: make(chan struct{}), eof: make(chan struct{})}
 	a.cmd = exec.Command(inv.Argv[0], inv.Argv[1:]...)
 	a.cmd.Dir, a.cmd.Env = dir, env
-	a.cmd.Path, a.cmd.Err = lookPath(inv.Argv[0], dir, env)
+	a.cmd.Path, a.cmd.Err = LookPath(inv.Argv[0], dir, env)
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 
 	outR, outW, err := os.Pipe()
