@@ -21,8 +21,8 @@ written are not among them. -o json is the same.`,
 		Args:              args(1, 1, "one run"),
 		ValidArgsFunction: c.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if _, err := tallyman.ParseEventID(after); after != "" && err != nil {
-				return usageError("--after %q is no event's id; %s", after, writeItLike("after"))
+			if _, err := tallyman.ParseEventID(after); err != nil {
+				return usageError("--after: %w", err)
 			}
 			s, err := c.connect(cmd.Context(), followRole(follow))
 			if err != nil {

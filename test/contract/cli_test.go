@@ -83,7 +83,7 @@ func TestWrongValuesOfFlags(t *testing.T) {
 		{[]string{"run", "demo", "x", "--budget-usd", "1e12"}, "--budget-usd"},
 		{[]string{"ls", "--label", "=x"}, "write it like --label team=web"},
 		{[]string{"ls", "--state", "done"}, "suspended"},
-		{[]string{"events", "--after", "x", "y"}, "write it like --after 1.42"},
+		{[]string{"events", "--after", "x", "y"}, "--after: \"x\" is not the id of an event: it is written ATTEMPT.CURSOR, like 1.42"},
 		{[]string{"fakemodel", "--listen", "here"}, "--listen"},
 		{[]string{"show", ""}, "an empty word is none"},
 		{[]string{"rm", ""}, "an empty word is none"},
