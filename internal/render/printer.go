@@ -12,7 +12,7 @@ import (
 type Style struct {
 	Colour   bool // use colours and faint text
 	Width    int  // columns to keep one-line things within; 0: 200
-	Exec     bool // the harness is exec: its lines exactly as written, and nothing else
+	Exec     bool // the harness is exec: its lines exactly as written; what is ours goes to Err
 	Terminal bool // w is a terminal: exec's lines are cleaned, live text appears as it comes
 	ASCII    bool // marks of plain ASCII
 	// Err gets the agent's standard error; nil: the same as everything else.
@@ -87,7 +87,8 @@ func (p *Printer) flush() error {
 	return errw
 }
 
-// exec writes a line of an exec harness, and errors of the runner's.
+// exec writes a line of an exec harness, and beside its standard output, which
+// stays whole, errors of the runner's and where another attempt begins.
 func (p *Printer) exec(l Line) {
 	switch l.Kind {
 	case KindText, KindStderr:
@@ -103,6 +104,8 @@ func (p *Printer) exec(l Line) {
 		to.WriteByte('\n')
 	case KindError:
 		p.other.WriteString(l.Head + "\n")
+	case KindAttempt:
+		p.other.WriteString(p.paint(faint, "tallyman: "+l.Head) + "\n")
 	}
 }
 

@@ -133,6 +133,35 @@ func TestExecIsPrintedAsWritten(t *testing.T) {
 	}
 }
 
+func TestAnotherAttemptOfExecIsToldBesideItsOutput(t *testing.T) {
+	out := tallyman.Event{Type: tallyman.EventText, Text: "data"}
+	again := tallyman.Event{Type: tallyman.EventRunnerStarted, Data: json.RawMessage(`{"last_failure":"attempt 1 ended with AgentError: exit code 3"}`)}
+	const told = "tallyman: attempt 2, after attempt 1 ended with AgentError: exit code 3"
+	for name, c := range map[string]struct {
+		style      render.Style
+		want, errs string
+	}{
+		"on standard error":      {render.Style{}, "data\ndata\n", told + "\n"},
+		"muted on a terminal":    {render.Style{Terminal: true, Colour: true}, "data\ndata\n", "\x1b[2m" + told + "\x1b[0m\n"},
+		"where both are one, in": {render.Style{Width: -1}, "data\n" + told + "\ndata\n", ""},
+	} {
+		var got, errs strings.Builder
+		c.style.Exec = true
+		if c.style.Width == 0 {
+			c.style.Err = &errs
+		}
+		r, p := render.New(render.Options{Exec: true}), render.NewPrinter(&got, c.style)
+		for i, e := range []tallyman.Event{out, again, out} {
+			if err := p.Print(r.Event(tallyman.EventID{Attempt: min(i+1, 2), Cursor: 1}, e)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got.String() != c.want || errs.String() != c.errs {
+			t.Errorf("%s: out %q, want %q; err %q, want %q", name, got.String(), c.want, errs.String(), c.errs)
+		}
+	}
+}
+
 func TestLiveTextIsPrintedOnce(t *testing.T) {
 	delta := func(s string) tallyman.Delta {
 		return tallyman.Delta{Delta: s, Type: tallyman.EventText, Block: "0"}

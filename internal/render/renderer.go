@@ -51,8 +51,8 @@ func New(o Options) *Renderer {
 func (r *Renderer) Event(id tallyman.EventID, e tallyman.Event) []Line {
 	var lines []Line
 	if id.Attempt != r.attempt {
-		if r.attempt != 0 {
-			lines = append(lines, Line{Kind: KindAttempt, Event: id, Time: e.Time, Head: "attempt " + Count(int64(id.Attempt))})
+		if r.attempt != 0 || id.Attempt > 1 && e.Type == tallyman.EventRunnerStarted {
+			lines = append(lines, Line{Kind: KindAttempt, Event: id, Time: e.Time, Head: attempt(id.Attempt, e), Muted: true})
 		}
 		r.attempt, r.said = id.Attempt, ""
 		clear(r.calls)
@@ -168,6 +168,18 @@ func callID(e tallyman.Event) string {
 		return setupCall
 	}
 	return e.ToolID
+}
+
+// attempt says which attempt begins, and why where its first event tells.
+func attempt(n int, first tallyman.Event) string {
+	var started struct {
+		LastFailure string `json:"last_failure"`
+	}
+	head := "attempt " + Count(int64(n))
+	if first.Type != tallyman.EventRunnerStarted || json.Unmarshal(first.Data, &started) != nil || started.LastFailure == "" {
+		return head
+	}
+	return head + ", after " + OneLine(started.LastFailure, maxHead)
 }
 
 // ended tells the runner's last event.

@@ -131,6 +131,36 @@ func TestANewAttemptIsAnnouncedAndForgetsTheOld(t *testing.T) {
 	}
 }
 
+func TestAnAttemptSaysWhyItCame(t *testing.T) {
+	started := func(data string) tallyman.Event {
+		return tallyman.Event{Type: tallyman.EventRunnerStarted, Data: json.RawMessage(data)}
+	}
+	why := started(`{"last_failure":"attempt 1 ended with AgentError: exit code 3: a\n\u001b[31mb"}`)
+	for name, c := range map[string]struct {
+		seen int // the attempt before
+		now  int
+		e    tallyman.Event
+		want []string
+	}{
+		"as its first event tells":    {1, 2, why, []string{"attempt: attempt 2, after attempt 1 ended with AgentError: exit code 3: a b", "mark: runner started"}},
+		"where the reading begins":    {0, 2, why, []string{"attempt: attempt 2, after attempt 1 ended with AgentError: exit code 3: a b", "mark: runner started"}},
+		"an older runner tells none":  {1, 2, started(`{"pid":7}`), []string{"attempt: attempt 2", "mark: runner started"}},
+		"nothing that can be read":    {1, 2, started(`[]`), []string{"attempt: attempt 2", "mark: runner started"}},
+		"the first needs no words":    {0, 1, started(`{}`), []string{"mark: runner started"}},
+		"its middle is no beginning":  {0, 2, tallyman.Event{Type: tallyman.EventTurnStarted, Turn: 3}, []string{"mark: turn 3 started"}},
+		"but is told as another's":    {1, 2, tallyman.Event{Type: tallyman.EventTurnStarted, Turn: 3}, []string{"attempt: attempt 2", "mark: turn 3 started"}},
+		"of the same it is told once": {2, 2, why, []string{"mark: runner started"}},
+	} {
+		r := render.New(render.Options{})
+		if c.seen > 0 {
+			r.Event(tallyman.EventID{Attempt: c.seen, Cursor: 1}, tallyman.Event{Type: tallyman.EventSetupStarted})
+		}
+		if diff := cmp.Diff(c.want, heads(r.Event(tallyman.EventID{Attempt: c.now, Cursor: 1}, c.e))); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
 func TestTheTellingArgument(t *testing.T) {
 	for name, c := range map[string]struct{ input, want string }{
 		"a command":                    {`{"timeout":5,"description":"d","command":"ls -la\n| wc"}`, "Bash  ls -la | wc"},

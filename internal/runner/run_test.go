@@ -118,6 +118,9 @@ func TestAnAttemptFromHelloToItsEnd(t *testing.T) {
 	if got := strings.Join(kinds, " "); got != want {
 		t.Errorf("the events are %s, want %s", got, want)
 	}
+	if first := a.lines[0]; !strings.Contains(first, `"last_failure":"attempt 1 ended with OOMKilled: too big"`) {
+		t.Errorf("the first event does not say why it is another attempt: %s", first)
+	}
 	said := strings.Join(a.texts(tallyman.EventText), "\n")
 	for _, line := range []string{
 		a.spec.WorkDir, "GIVEN=yes", "SECRET=[SECRET masked]", Mark + "=" + testAttempt, "TALLYMAN_RUN=test", "TALLYMAN_RUN_ID=" + testRun,

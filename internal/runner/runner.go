@@ -182,9 +182,11 @@ func secrets(env []tallyman.EnvVar) []mask.Secret {
 
 // work does everything between hello and the final event.
 func (r *run) work(ctx context.Context, lost <-chan struct{}) tallyman.Outcome {
-	r.rec.event(tallyman.Event{Type: tallyman.EventRunnerStarted, Data: data(map[string]any{
-		"version": r.up.version, "pid": os.Getpid(), "attempt": r.boot.Attempt,
-	})})
+	started := map[string]any{"version": r.up.version, "pid": os.Getpid(), "attempt": r.boot.Attempt}
+	if r.spec.LastFailure != "" {
+		started["last_failure"] = r.spec.LastFailure
+	}
+	r.rec.event(tallyman.Event{Type: tallyman.EventRunnerStarted, Data: data(started)})
 	for _, note := range r.spec.Notes {
 		r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "note", Text: note})
 	}
