@@ -216,8 +216,20 @@ func (a *Auth) may(r *http.Request) bool {
 	return ok && a.cross.Check(r) == nil
 }
 
-// login redeems a code for a cookie.
+// login redeems a code for a cookie. Whoever only asks whether the link leads
+// somewhere (HEAD) does not use it up, and does not learn whether it works.
 func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+	case http.MethodHead:
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		return
+	default:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "a login link is opened with GET", http.StatusMethodNotAllowed)
+		return
+	}
 	if !a.redeem(r.URL.Query().Get("code")) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.WriteHeader(http.StatusUnauthorized)

@@ -222,6 +222,22 @@ func TestALoginLinkWorksOnce(t *testing.T) {
 	}
 }
 
+func TestOnlyOpeningALoginLinkUsesItUp(t *testing.T) {
+	a := open(t)
+	link := "/login?code=" + a.LoginCode()
+	for _, c := range []struct {
+		method, target string
+		status         int
+	}{{"HEAD", link, 200}, {"HEAD", "/login?code=x", 200}, {"POST", link, 405}, {"OPTIONS", link, 405}} {
+		if w := call(a, c.method, c.target); w.Code != c.status || len(w.Result().Cookies()) > 0 {
+			t.Errorf("%s %s: %d, %v", c.method, c.target, w.Code, w.Result().Cookies())
+		}
+	}
+	if w := call(a, "GET", link); w.Code != 200 || len(w.Result().Cookies()) != 1 {
+		t.Errorf("the link then brings %d", w.Code)
+	}
+}
+
 func TestALoginLinkExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(t)

@@ -111,6 +111,7 @@ type run struct {
 	up      *uplink
 	log     *slog.Logger
 
+	oomKills   func() (n int, counted bool) // in our control group so far
 	promptPath string
 	began      time.Time
 	ended      time.Time // of the agent's work: its result, or its exit without one
@@ -122,11 +123,16 @@ func (r *run) path(name string) string { return filepath.Join(r.boot.Dir, name) 
 // Run works the attempt to its end. An end by the harness, whatever it is, is
 // no error; an error says that the attempt could not be worked or reported.
 func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog.Logger) error {
+	r := &run{boot: boot, log: log, began: time.Now(), oomKills: oomKills}
+	return r.attempt(ctx, version)
+}
+
+// attempt is what Run says.
+func (r *run) attempt(ctx context.Context, version string) error {
 	if err := becomeSubreaper(); err != nil {
 		return fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	r := &run{boot: boot, log: log, began: time.Now()}
-	ref, err := tallyman.ParseAttemptRef(boot.Attempt)
+	ref, err := tallyman.ParseAttemptRef(r.boot.Attempt)
 	if err != nil {
 		return err
 	}
@@ -136,7 +142,7 @@ func Run(ctx context.Context, boot tallyman.Bootstrap, version string, log *slog
 		return err
 	}
 	fault.Point(fault.RunnerJournalCreated)
-	r.up = newUplink(boot, version, strconv.Itoa(os.Getpid()), log)
+	r.up = newUplink(r.boot, version, strconv.Itoa(os.Getpid()), r.log)
 	r.up.journal, r.up.dir, r.up.header = r.journal, dir, header
 	r.rec = newRecorder(r.journal, r.up.provisional)
 	r.rec.sent = r.up.delivered
@@ -213,7 +219,7 @@ func (r *run) work(ctx context.Context, lost <-chan struct{}) tallyman.Outcome {
 
 // supervise starts the harness and sees it to its end.
 func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tallyman.Outcome {
-	oomBefore, counted := oomKills()
+	oomBefore, counted := r.oomKills()
 	var prompt io.Reader
 	if l.prompt != nil {
 		prompt = l.prompt
@@ -256,7 +262,7 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	r.rec.event(tallyman.Event{Type: tallyman.EventAgentExited, Data: data(map[string]any{
 		"exit_code": exit.Code, "signal": exit.Signal, "sent": exit.Sent, "killed": killed,
 	})})
-	oomAfter, _ := oomKills()
+	oomAfter, _ := r.oomKills()
 	moved := 0
 	if counted {
 		moved = oomAfter - oomBefore
