@@ -8,24 +8,19 @@
 package contract_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
-	"github.com/tallyman-dev/tallyman/client"
 )
 
 // programs is the folder with the programs under test, set by TestMain.
@@ -265,171 +260,6 @@ func (p *place) show(id string) tallyman.Run {
 	return p.decode(p.want(0, "show", id, "-o", "json"))
 }
 
-// event is a journal event as `tallyman events` prints it.
-type event struct {
-	ID string `json:"id"`
-	tallyman.Event
-}
-
-// events returns the events of an ended run, after it checked that they have
-// no gap and end each attempt as they must.
-func (p *place) events(id string) []event {
-	p.t.Helper()
-	return p.parseEvents(p.ok("events", id, "-o", "json"))
-}
-
-func (p *place) parseEvents(text string) []event {
-	p.t.Helper()
-	var list []event
-	last := tallyman.EventID{}
-	for line := range strings.Lines(text) {
-		var e event
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			p.t.Fatalf("event %d is not JSON: %v: %.500s", len(list)+1, err, line)
-		}
-		id, err := tallyman.ParseEventID(e.ID)
-		next := id.Attempt == last.Attempt && id.Cursor == last.Cursor+1 || id.Attempt > last.Attempt && id.Cursor == 1
-		if err != nil || !next {
-			p.t.Fatalf("event %q follows %s: %v", e.ID, last, err)
-		}
-		last = id
-		list = append(list, e)
-	}
-	return list
-}
-
-// texts are the texts of events of one type.
-func texts(events []event, kind tallyman.EventType) []string {
-	var all []string
-	for _, e := range events {
-		if e.Type == kind {
-			all = append(all, e.Text)
-		}
-	}
-	return all
-}
-
-// server is `tallyman up` in a place.
-type server struct {
-	*started
-	url, token string
-	api        *client.Client // over TCP
-	own        *client.Client // over the socket
-}
-
-// up starts a server and waits until it says that it serves.
-func (p *place) up(args ...string) *server {
-	p.t.Helper()
-	s := &server{started: p.start("", append([]string{"up", "--listen", "127.0.0.1:0"}, args...)...)}
-	p.eventually("the server serves", func() bool {
-		select {
-		case <-s.done:
-			p.t.Fatalf("the server ended: %s", s.wait())
-		default:
-		}
-		_, rest, ok := strings.Cut(s.out.String(), "http://")
-		s.url, _, _ = strings.Cut(rest, "/login")
-		return ok && strings.Contains(rest, "/api/v1")
-	})
-	s.url = "http://" + s.url
-	token, err := os.ReadFile(p.data("token"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	s.token = strings.TrimSpace(string(token))
-	if s.api, err = client.New(s.url, s.token); err != nil {
-		p.t.Fatal(err)
-	}
-	s.own = client.NewSocket(p.data("run", "tallyman.sock"))
-	p.t.Cleanup(func() {
-		s.api.Close()
-		s.own.Close()
-		_ = s.cmd.Process.Kill()
-		<-s.done
-	})
-	return s
-}
-
-// kill ends the server as a power cut would.
-func (s *server) kill() {
-	s.p.t.Helper()
-	s.signal(syscall.SIGKILL)
-	<-s.done
-}
-
-// submit submits over the socket.
-func (s *server) submit(r tallyman.Request) tallyman.Run {
-	s.p.t.Helper()
-	run, err := s.own.Submit(s.p.t.Context(), r)
-	if err != nil {
-		s.p.t.Fatalf("submit: %v", err)
-	}
-	return run
-}
-
-// get asks the API for a path with the token and returns status and body.
-func (s *server) get(path string) (int, string) {
-	s.p.t.Helper()
-	return s.http(http.MethodGet, path, "", nil)
-}
-
-func (s *server) http(method, path, body string, header map[string]string) (int, string) {
-	s.p.t.Helper()
-	req, err := http.NewRequestWithContext(s.p.t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.p.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.token)
-	for k, v := range header {
-		req.Header.Set(k, v)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.p.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(resp.Body); err != nil {
-		s.p.t.Fatal(err)
-	}
-	return resp.StatusCode, b.String()
-}
-
-// until polls a run over the socket until it is as wanted.
-func (s *server) until(id, what string, ok func(tallyman.Run) bool) tallyman.Run {
-	s.p.t.Helper()
-	var run tallyman.Run
-	s.p.eventually(what, func() bool {
-		ctx, cancel := context.WithTimeout(s.p.t.Context(), 5*time.Second)
-		defer cancel()
-		var err error
-		run, err = s.own.Run(ctx, id)
-		return err == nil && ok(run)
-	})
-	return run
-}
-
-func (s *server) ended(id string) tallyman.Run {
-	s.p.t.Helper()
-	return s.until(id, "run "+id+" has ended", func(r tallyman.Run) bool { return r.State.Terminal() })
-}
-
-func (s *server) running(id string) tallyman.Run {
-	s.p.t.Helper()
-	return s.until(id, "run "+id+" is running", func(r tallyman.Run) bool { return r.State == tallyman.Running })
-}
-
-// ended polls a run by the command line until it is over.
-func (p *place) ended(id string) tallyman.Run {
-	p.t.Helper()
-	var run tallyman.Run
-	p.eventually("run "+id+" has ended", func() bool {
-		run = p.show(id)
-		return run.State.Terminal()
-	})
-	return run
-}
-
 // eventually waits for something that happens in other processes.
 func (p *place) eventually(what string, ok func() bool) {
 	p.t.Helper()
@@ -439,87 +269,6 @@ func (p *place) eventually(what string, ok func() bool) {
 		}
 	}
 	p.t.Fatalf("never: %s", what)
-}
-
-// processes returns the command lines, by pid, of the living processes that
-// have this place's folder in their arguments or environment.
-func (p *place) processes() map[int]string {
-	return scan(p.t, func(args, env []byte) bool {
-		return bytes.Contains(args, []byte(p.dir)) || bytes.Contains(env, []byte(p.dir))
-	})
-}
-
-// scan returns the command lines, by pid, of the living processes that match.
-func scan(t *testing.T, match func(args, env []byte) bool) map[int]string {
-	found := map[int]string{}
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(d))
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		// A process that is gone, or a zombie, has neither.
-		args, _ := os.ReadFile(filepath.Join(d, "cmdline"))
-		env, _ := os.ReadFile(filepath.Join(d, "environ"))
-		args = bytes.TrimSpace(bytes.ReplaceAll(args, []byte{0}, []byte{' '}))
-		if match(args, env) {
-			found[pid] = string(args)
-		}
-	}
-	return found
-}
-
-// count is how many processes of the place have words in their command line.
-func (p *place) count(words string) int {
-	n := 0
-	for _, args := range p.processes() {
-		if strings.Contains(args, words) {
-			n++
-		}
-	}
-	return n
-}
-
-// runner returns the process of the only runner that is at work, 0 without
-// one.
-func (p *place) runner() int {
-	for pid, args := range p.processes() {
-		if strings.HasSuffix(args, "tallyman-runner runner") {
-			return pid
-		}
-	}
-	return 0
-}
-
-// leave ends a server in the background, and checks that nothing else is left.
-func (p *place) leave() {
-	if p.t.Failed() {
-		p.tell()
-	}
-	var left map[int]string
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		left = p.processes()
-		for pid, args := range left {
-			if strings.Contains(args, "tallyman up --background") {
-				_ = syscall.Kill(pid, syscall.SIGTERM)
-			}
-		}
-		if len(left) == 0 || p.t.Failed() {
-			break
-		}
-	}
-	for pid, args := range left {
-		if !p.t.Failed() {
-			p.t.Errorf("process %d is left: %.200s", pid, args)
-		}
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	if err := os.RemoveAll(p.dir); err != nil && !p.t.Failed() {
-		p.t.Errorf("clean up: %v", err)
-	}
 }
 
 // tell logs what helps to understand a failure.
