@@ -151,26 +151,9 @@ func (b *bench) parse() error {
 
 // pipe: what a child writes, parsed, masked, journaled, stored and followed.
 func (b *bench) pipe() error {
-	size := 1 << 30
-	if b.quick {
-		size = 200 << 20
-	}
 	path := filepath.Join(b.dir, "stream")
-	line := []byte(`{"type":"x","text":"` + strings.Repeat("the quick brown fox jumps over the lazy dog ", 43) + `"}` + "\n")
-	chunk := bytes.Repeat(line, 512)
-	f, err := os.Create(path)
+	lines, size, err := b.stream(path)
 	if err != nil {
-		return err
-	}
-	total := 0
-	for total < size {
-		n, err := f.Write(chunk)
-		if err != nil {
-			return err
-		}
-		total += n
-	}
-	if err := f.Close(); err != nil {
 		return err
 	}
 	cmd, c, err := b.serve("pipe")
@@ -180,42 +163,73 @@ func (b *bench) pipe() error {
 	ours := row{name: "row 10: child's pipe to one follower", unit: "MB/s", target: "≥ 150 MB/s", holds: atLeast(150)}
 	cat := row{name: "row 10: `cat FILE \\| wc -c`, the bare pipe", unit: "MB/s", target: "peer"}
 	for range b.times(5) {
-		run, err := c.Submit(b.ctx, execRequest("", "cat", path))
+		took, err := b.follow(c, path, lines)
 		if err != nil {
 			return err
 		}
-		lines := 0
-		err = c.Events(b.ctx, run.ID, client.EventOptions{Follow: true}, func(line []byte) error {
-			if bytes.Contains(line[:min(len(line), 120)], []byte(`"type":"text"`)) {
-				lines++
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if want := total / len(line); lines != want {
-			return fmt.Errorf("%d of %d lines arrived", lines, want)
-		}
-		if run, err = c.Run(b.ctx, run.ID); err != nil {
-			return err
-		}
-		// From the agent's start to its last event's arrival would need two
-		// clocks; the run ends after its events were drained.
-		ours.values = append(ours.values, float64(total)/1e6/run.EndedAt.Sub(*run.StartedAt).Seconds())
+		ours.values = append(ours.values, float64(size)/1e6/took.Seconds())
 		ms, err := wall(exec.CommandContext(b.ctx, "sh", "-c", "cat "+path+" | wc -c"))
 		if err != nil {
 			return err
 		}
-		cat.values = append(cat.values, float64(total)/1e3/ms)
-		if err := c.Delete(b.ctx, run.ID); err != nil && tallyman.CodeOf(err) != tallyman.Conflict {
-			return err
-		}
+		cat.values = append(cat.values, float64(size)/1e3/ms)
 	}
 	b.add(ours)
 	b.add(cat)
 	b.add(row{name: "row 10: the server's largest resident memory meanwhile", unit: "MB", target: "≤ 150 MB", holds: atMost(150), values: []float64{memory(cmd.Process.Pid, "VmHWM") / 1000}})
 	return end(cmd)
+}
+
+// stream writes a file of lines as an agent writes them.
+func (b *bench) stream(path string) (lines, size int, err error) {
+	least := 1 << 30
+	if b.quick {
+		least = 200 << 20
+	}
+	line := []byte(`{"type":"x","text":"` + strings.Repeat("the quick brown fox jumps over the lazy dog ", 43) + `"}` + "\n")
+	chunk := bytes.Repeat(line, 512)
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	for size < least {
+		n, err := f.Write(chunk)
+		if err != nil {
+			return 0, 0, errors.Join(err, f.Close())
+		}
+		size += n
+	}
+	return size / len(line), size, f.Close()
+}
+
+// follow runs a child that writes a file's lines, and follows them to the end.
+// From the agent's start to its last event's arrival would need two clocks;
+// the run ends after its events were drained.
+func (b *bench) follow(c *client.Client, path string, want int) (took time.Duration, err error) {
+	run, err := c.Submit(b.ctx, execRequest("", "cat", path))
+	if err != nil {
+		return 0, err
+	}
+	lines := 0
+	err = c.Events(b.ctx, run.ID, client.EventOptions{Follow: true}, func(line []byte) error {
+		if bytes.Contains(line[:min(len(line), 120)], []byte(`"type":"text"`)) {
+			lines++
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if lines != want {
+		return 0, fmt.Errorf("%d of %d lines arrived", lines, want)
+	}
+	if run, err = c.Run(b.ctx, run.ID); err != nil {
+		return 0, err
+	}
+	if err := c.Delete(b.ctx, run.ID); err != nil && tallyman.CodeOf(err) != tallyman.Conflict {
+		return 0, err
+	}
+	return run.EndedAt.Sub(*run.StartedAt), nil
 }
 
 // journal: durable appends against the bare loop, and recovery.
@@ -295,57 +309,19 @@ func (b *bench) attempts() error {
 	if err != nil {
 		return err
 	}
-	figures := func() (goroutines, rss float64, err error) {
-		resp, err := metrics(filepath.Join(b.dir, "attempts", "run", "tallyman.sock"))
-		if err != nil {
-			return 0, 0, err
-		}
-		m := regexp.MustCompile(`(?m)^go_goroutines (\S+)`).FindStringSubmatch(resp)
-		if m == nil {
-			return 0, 0, errors.New("no go_goroutines among the metrics")
-		}
-		goroutines, err = strconv.ParseFloat(m[1], 64)
-		return goroutines, memory(cmd.Process.Pid, "VmRSS"), err
-	}
 	// The first attempts warm what is made once; the next 100 are counted.
 	const warm, n = 60, 100
 	var ids []string
-	more := func(n int) error {
-		for range n {
-			run, err := c.Submit(b.ctx, execRequest("", "sleep", "600"))
-			if err != nil {
-				return err
-			}
-			ids = append(ids, run.ID)
+	var goroutines, rss []float64
+	for _, more := range []int{warm, n} {
+		if ids, err = b.sleepers(c, ids, more); err != nil {
+			return err
 		}
-		for _, id := range ids {
-			for {
-				run, err := c.Run(b.ctx, id)
-				if err != nil {
-					return err
-				}
-				if run.State == tallyman.Running {
-					break
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
+		count, err := serverGoroutines(filepath.Join(b.dir, "attempts", "run", "tallyman.sock"))
+		if err != nil {
+			return err
 		}
-		time.Sleep(12 * time.Second) // past a heartbeat, and idle connections
-		return nil
-	}
-	if err := more(warm); err != nil {
-		return err
-	}
-	before, rssBefore, err := figures()
-	if err != nil {
-		return err
-	}
-	if err := more(n); err != nil {
-		return err
-	}
-	after, rssAfter, err := figures()
-	if err != nil {
-		return err
+		goroutines, rss = append(goroutines, count), append(rss, memory(cmd.Process.Pid, "VmRSS"))
 	}
 	for _, id := range ids {
 		if _, err := c.Stop(b.ctx, id); err != nil {
@@ -357,9 +333,48 @@ func (b *bench) attempts() error {
 			return err
 		}
 	}
-	b.add(row{name: "each running attempt, goroutines of the server", unit: "", target: "≤ 2", holds: atMost(2), values: []float64{(after - before) / n}, note: "100 more beside 60"})
-	b.add(row{name: "each running attempt, resident memory of the server", unit: "kB", target: "≤ 60 kB", holds: atMost(60), values: []float64{(rssAfter - rssBefore) / n}, note: "100 more beside 60"})
+	b.add(row{name: "each running attempt, goroutines of the server", unit: "", target: "≤ 2", holds: atMost(2), values: []float64{(goroutines[1] - goroutines[0]) / n}, note: "100 more beside 60"})
+	b.add(row{name: "each running attempt, resident memory of the server", unit: "kB", target: "≤ 60 kB", holds: atMost(60), values: []float64{(rss[1] - rss[0]) / n}, note: "100 more beside 60"})
 	return end(cmd)
+}
+
+// sleepers starts n runs more that sleep, and waits until all are at it and
+// the server has settled: past a heartbeat, and idle connections.
+func (b *bench) sleepers(c *client.Client, ids []string, n int) ([]string, error) {
+	for range n {
+		run, err := c.Submit(b.ctx, execRequest("", "sleep", "600"))
+		if err != nil {
+			return ids, err
+		}
+		ids = append(ids, run.ID)
+	}
+	for _, id := range ids {
+		for {
+			run, err := c.Run(b.ctx, id)
+			if err != nil {
+				return ids, err
+			}
+			if run.State == tallyman.Running {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	time.Sleep(12 * time.Second)
+	return ids, nil
+}
+
+// serverGoroutines is how many goroutines the server behind a socket has.
+func serverGoroutines(socket string) (float64, error) {
+	text, err := metrics(socket)
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile(`(?m)^go_goroutines (\S+)`).FindStringSubmatch(text)
+	if m == nil {
+		return 0, errors.New("no go_goroutines among the metrics")
+	}
+	return strconv.ParseFloat(m[1], 64)
 }
 
 // metrics reads /metrics over the socket.
