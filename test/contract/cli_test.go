@@ -228,10 +228,14 @@ func TestACommandHasNoTurns(t *testing.T) {
 func TestStopSaysWhatItWaitsFor(t *testing.T) {
 	p := newPlace(t)
 	p.contains(p.ok("stop", "--help"), "2 minutes", "Exit codes: 0")
+	p.set("TALLYMAN_GRACE=1s")
 	s := p.up()
-	run := p.detach("exec", "--", "sleep", "300")
+	run := p.detach("exec", "--", "sh", "-c", "trap '' TERM; touch effects; while :; do sleep 0.05; done")
 	s.running(run.ID)
-	p.want(0, "stop", "--wait=false", run.ID)
+	p.eventually("it hears no TERM", func() bool { _, err := os.Stat(filepath.Join(p.dir, "work", "effects")); return err == nil })
+	if got := p.ok("stop", "--wait=false", run.ID); got != run.Name+" running\n" {
+		t.Errorf("without waiting it prints %q", got)
+	}
 	if got := p.ok("stop", run.ID); got != run.Name+" stopped\n" {
 		t.Errorf("stop prints %q", got)
 	}
