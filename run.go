@@ -25,6 +25,15 @@ var States = []State{Queued, Starting, Running, Suspended, Succeeded, Failed, St
 // Terminal reports whether the state never changes again.
 func (s State) Terminal() bool { return s == Succeeded || s == Failed || s == Stopped }
 
+// StateNames are the states as they are written.
+func StateNames() []string {
+	var names []string
+	for _, s := range States {
+		names = append(names, string(s))
+	}
+	return names
+}
+
 // Valid reports whether the state is one of States.
 func (s State) Valid() bool {
 	for _, known := range States {

@@ -167,7 +167,7 @@ func (a *Auth) Require(next http.Handler, open ...string) http.Handler {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprint(w, `{"status":401,"title":"Unauthorized","code":"unauthorized","detail":"send the token of the data folder as a bearer token"}`)
+		fmt.Fprintln(w, `{"status":401,"title":"Unauthorized","code":"unauthorized","detail":"the token is missing or wrong: send the one in the data folder's file token as a bearer token; on the command line name a file that holds it with --token-file"}`)
 	})
 }
 

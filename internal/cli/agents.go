@@ -11,6 +11,7 @@ import (
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
 	"github.com/tallyman-dev/tallyman/internal/harness"
+	"github.com/tallyman-dev/tallyman/internal/render"
 	"github.com/tallyman-dev/tallyman/internal/strictyaml"
 )
 
@@ -89,7 +90,7 @@ func (c *command) listAgents(agents []tallyman.Agent) error {
 			l := a.Spec.Limits
 			row = append(row, shown(l.Deadline), shown(l.MaxTurns), shown(l.BudgetUSD), shown(a.Spec.Concurrency.Max))
 		}
-		rows = append(rows, append(row, a.Origin, a.Description))
+		rows = append(rows, append(row, a.Origin, render.OneLine(a.Description, 300)))
 	}
 	if c.output == "wide" {
 		head = wide

@@ -35,7 +35,7 @@ func (c *command) artifactsCommand() *cobra.Command {
 		Use: "get RUN NAME", Short: "Fetch a file that a run left",
 		Long: `Writes the file and prints where. A file that is there already is not overwritten
 (exit code 2). An unknown run or name is exit code 5.`,
-		Args: args(2, 2, "a run and the name of a file"), ValidArgsFunction: c.completeRuns,
+		Args: args(2, 2, "a run and the name of a file"), ValidArgsFunction: c.completeArtifacts,
 		Example: "  tallyman artifacts get demo-8c4q2k7v1x report.md --to /tmp/report.md",
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.artifactsGet(cmd.Context(), given[0], given[1], to)

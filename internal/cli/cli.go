@@ -17,6 +17,7 @@ import (
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/harness"
+	"github.com/tallyman-dev/tallyman/internal/render"
 	"github.com/tallyman-dev/tallyman/internal/runner"
 )
 
@@ -60,11 +61,11 @@ func Main(ctx context.Context, version string, args []string, stdin io.Reader, s
 	var exit *exitError
 	if errors.As(err, &exit) {
 		if exit.err != nil {
-			fmt.Fprintln(stderr, "tallyman:", exit.err)
+			fmt.Fprintln(stderr, "tallyman:", render.Clean(exit.err.Error()))
 		}
 		return exit.code
 	}
-	fmt.Fprintln(stderr, "tallyman:", err)
+	fmt.Fprintln(stderr, "tallyman:", render.Clean(err.Error()))
 	return exitCode(err)
 }
 
@@ -86,7 +87,7 @@ func (e *exitError) Unwrap() error { return e.err }
 // exitCode is the exit code for an error of a verb.
 func exitCode(err error) int {
 	switch tallyman.CodeOf(err) {
-	case tallyman.Invalid, tallyman.Conflict, tallyman.TooLarge, tallyman.Unsupported:
+	case tallyman.Invalid, tallyman.Conflict, tallyman.TooLarge, tallyman.Unsupported, tallyman.Unauthorized:
 		return ExitUsage
 	case tallyman.NotFound:
 		return ExitUnknown

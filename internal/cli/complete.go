@@ -29,6 +29,35 @@ func (c *command) completeAgents(cmd *cobra.Command, given []string, typed strin
 	return c.completeAgentFlag(cmd, given, typed)
 }
 
+// completeRun completes the agent of a run. What follows it is a prompt or a
+// command, where a shell offers files.
+func (c *command) completeRun(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(given) > 0 || cmd.Flags().Changed("harness") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return c.completeAgents(cmd, given, typed)
+}
+
+// completeArtifacts completes a run, and then the name of a file that it left.
+func (c *command) completeArtifacts(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(given) == 0 {
+		return c.completeRuns(cmd, given, typed)
+	}
+	s, err := c.connect(cmd.Context(), looks)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	items, err := s.Artifacts(cmd.Context(), given[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, a := range items {
+		names = append(names, a.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeAgentFlag completes the name of an agent behind a flag.
 func (c *command) completeAgentFlag(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	agents, _, err := c.findAgents(cmd.Context())
@@ -38,20 +67,10 @@ func (c *command) completeAgentFlag(cmd *cobra.Command, _ []string, _ string) ([
 	return namesOf(agents), cobra.ShellCompDirectiveNoFileComp
 }
 
-// knownStates are the states as they are written, in the order of a run's
-// life.
-func knownStates() []string {
-	var names []string
-	for _, s := range tallyman.States {
-		names = append(names, string(s))
-	}
-	return names
-}
-
 // completeStates completes the last of a list of states.
 func completeStates(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndex(typed, ",")+1]
-	names := knownStates()
+	names := tallyman.StateNames()
 	for i, name := range names {
 		names[i] = before + name
 	}

@@ -141,6 +141,17 @@ func TestEveryStateIsOfferedAndExplained(t *testing.T) {
 	})
 }
 
+func TestRunOffersAgentsAndThenFiles(t *testing.T) {
+	if got := complete(t, "run", ""); !slices.Contains(got, "demo") {
+		t.Errorf("a shell offers %v", got)
+	}
+	for _, args := range [][]string{{"run", "exec", ""}, {"run", "--harness", "exec", ""}} {
+		if got := complete(t, args...); len(got) > 0 {
+			t.Errorf("%v: a shell offers %v", args, got)
+		}
+	}
+}
+
 func TestWhatIsPrintedAsJSONIsPrintedAsYAMLToo(t *testing.T) {
 	n := 0
 	eachVerb(t, func(_ *command, cmd *cobra.Command) {

@@ -29,7 +29,7 @@ func (c *command) lsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, s := range states {
 				if !tallyman.State(s).Valid() {
-					return usageError("--state %s: known are %s", s, strings.Join(knownStates(), ", "))
+					return usageError("--state %s: known are %s", s, strings.Join(tallyman.StateNames(), ", "))
 				}
 				o.States = append(o.States, tallyman.State(s))
 			}
@@ -41,7 +41,7 @@ func (c *command) lsCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&states, "state", nil, "any of these: "+strings.Join(knownStates(), ", "))
+	f.StringSliceVar(&states, "state", nil, "any of these: "+strings.Join(tallyman.StateNames(), ", "))
 	f.StringVar(&o.Agent, "agent", "", "of this agent")
 	f.StringArrayVar(&labels, "label", nil, "k=v; all must match")
 	f.StringVar(&o.Text, "search", "", "words in name, agent, labels or the beginning of the prompt")
@@ -80,7 +80,7 @@ func (c *command) ls(ctx context.Context, o tallyman.Filter) error {
 		return err
 	}
 	if next != "" {
-		fmt.Fprintf(c.errOut, "more: tallyman ls --cursor %s\n", next)
+		fmt.Fprintf(c.errOut, "more: the same with --cursor %s\n", next)
 	}
 	return nil
 }

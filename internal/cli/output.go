@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -63,9 +65,21 @@ func (c *command) printNames(names []string) error {
 func (c *command) printTable(head []string, rows [][]string) error {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{head}, rows...) {
+		for i := range row {
+			row[i] = printable(row[i])
+		}
 		if _, err := io.WriteString(w, strings.Join(row, "\t")+"\n"); err != nil {
 			return err
 		}
 	}
 	return w.Flush()
+}
+
+// printable quotes what would leave its line or steer a terminal: the names
+// of files and labels are whatever somebody wrote.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }

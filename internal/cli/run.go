@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/service"
 )
 
 // runOptions are the flags of run.
@@ -53,14 +54,16 @@ a fresh folder there: nothing of the current folder reaches them.
 The same --key with the same request brings the first run, also when its agent's file
 is gone by now.
 
-Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no server,
-124 deadline or idle timeout, 130 stopped by Ctrl-C here; of -d 0 once it is queued.`,
+Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no server or
+one that takes no runs now, 124 deadline or idle timeout, 130 stopped by Ctrl-C here;
+of -d 0 once it is queued.`,
 		Example: `  tallyman run demo "say hello"
   tallyman run claude "explain this repository" --max-turns 20 --budget-usd 1
   tallyman run exec -- make test
   tallyman run reviewer --file prompt.md --label team=web --output 'report/*.md'
   echo "fix the typo" | tallyman run claude -
   tallyman run -d nightly "the usual" --key nightly-2026-11-30 -o json`,
+		ValidArgsFunction: c.completeRun,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.run(cmd, o, given, cmd.ArgsLenAtDash())
 		},
@@ -73,10 +76,10 @@ Exit codes: 0 succeeded, 1 failed, 2 usage, 3 stopped by somebody else, 4 no ser
 	f.StringVar(&o.model, "model", "", "model for the harness")
 	f.IntVar(&o.priority, "priority", 0, "higher is admitted first")
 	f.DurationVar(&o.deadline, "deadline", 0, "longest time for one attempt, like 30m; 0 for none (default 2h)")
-	f.DurationVar(&o.idle, "idle", 0, "longest silence on standard output, like 5m (default none)")
-	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of one attempt")
-	f.Float64Var(&o.budget, "budget-usd", 0, "most US dollars over all attempts")
-	f.Int64Var(&o.maxTokens, "max-tokens", 0, "most tokens of all kinds over all attempts")
+	f.DurationVar(&o.idle, "idle", 0, "longest silence on standard output, like 5m; 0 for none (default none)")
+	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of one attempt; 0 for no limit")
+	f.Float64Var(&o.budget, "budget-usd", 0, "most US dollars over all attempts; 0 for no limit")
+	f.Int64Var(&o.maxTokens, "max-tokens", 0, "most tokens of all kinds over all attempts; 0 for no limit")
 	f.StringVar(&o.key, "key", "", "idempotency key: the same key brings the same run")
 	f.StringVar(&o.workspace, "workspace", "", "folder to work in, fresh, or git:URL#ref; over --server no folder")
 	f.StringArrayVar(&o.outputs, "output", nil, "pattern of files that must be there at the end; kept as artifacts (how the run is printed: -o)")
@@ -173,22 +176,27 @@ func (c *command) prompt(file string, words []string) (string, error) {
 	case "":
 		return strings.Join(words, " "), nil
 	case "-":
-		b, err := io.ReadAll(c.in)
-		if err != nil {
-			return "", fmt.Errorf("read the prompt from standard input: %w", err)
-		}
-		return text(b, "standard input")
+		return promptFrom(c.in, "standard input")
 	default:
-		b, err := os.ReadFile(file)
+		f, err := os.Open(file)
 		if err != nil {
 			return "", usageError("read the prompt: %w", err)
 		}
-		return text(b, file)
+		defer f.Close()
+		return promptFrom(f, file)
 	}
 }
 
-// text refuses a prompt whose bytes would be changed on their way.
-func text(b []byte, from string) (string, error) {
+// promptFrom reads a prompt, and no more than one may have: what is piped in
+// may never end. One whose bytes would be changed on their way is refused.
+func promptFrom(r io.Reader, from string) (string, error) {
+	b, err := io.ReadAll(io.LimitReader(r, service.MaxPrompt+1))
+	if err != nil {
+		return "", usageError("read the prompt from %s: %w", from, err)
+	}
+	if len(b) > service.MaxPrompt {
+		return "", usageError("the prompt from %s has more than %d bytes; put the file into the workspace and name it in the prompt", from, service.MaxPrompt)
+	}
 	if !utf8.Valid(b) {
 		return "", usageError("the prompt from %s is not UTF-8; put the file into the workspace and name it in the prompt", from)
 	}

@@ -66,7 +66,7 @@ func (c *command) show(ctx context.Context, id string) error {
 
 func (c *command) describe(run tallyman.Run) {
 	line := func(label, format string, args ...any) {
-		fmt.Fprintf(c.out, "  %-10s%s\n", label, fmt.Sprintf(format, args...))
+		fmt.Fprintf(c.out, "  %-10s%s\n", label, printable(fmt.Sprintf(format, args...)))
 	}
 	fmt.Fprintf(c.out, "%s  (%s)\n", run.Name, run.ID)
 	line("agent", "%s, harness %s", run.Agent, run.Harness)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -56,13 +57,21 @@ type api struct {
 func Routes(mux *http.ServeMux, src Source, info func() tallyman.Info, a *auth.Auth, log *slog.Logger) {
 	config := huma.DefaultConfig("tallyman", info().Version)
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/openapi", "", ""
-	config.CreateHooks = nil // no $schema in answers
+	config.CreateHooks = nil                   // no $schema in answers
+	config.RejectUnknownQueryParameters = true // a mistyped filter must not list everything
 	config.Info.Description = "Runs AI agents' work and tells the truth about it."
 	registry := config.Components.Schemas
 	registry.RegisterTypeAlias(reflect.TypeFor[tallyman.Workspace](), reflect.TypeFor[any]())
 	registry.RegisterTypeAlias(reflect.TypeFor[json.RawMessage](), reflect.TypeFor[any]())
 	h := &api{src: src, info: info, auth: a, log: log}
 	humaAPI := humago.New(mux, config)
+	humaAPI.UseMiddleware(func(hc huma.Context, next func(huma.Context)) {
+		if u := hc.URL(); !readable(u.RawQuery) {
+			_ = huma.WriteErr(humaAPI, hc, http.StatusBadRequest, "the query cannot be read: write % as %25 and ; as %3B") // a caller that has gone reads nothing
+			return
+		}
+		next(hc)
+	})
 	h.runs(humaAPI)
 	h.changes(humaAPI)
 	h.streams(humaAPI)
@@ -79,6 +88,13 @@ func describe(doc *huma.OpenAPI) {
 	run.Properties["waiting"] = &huma.Schema{AnyOf: []*huma.Schema{run.Properties["waiting"], {Type: "null"}}}
 	submit := doc.Paths["/api/v1/runs"].Post
 	submit.Responses["200"] = &huma.Response{Description: "the Idempotency-Key has brought this run before", Content: submit.Responses["201"].Content}
+}
+
+// readable reports whether all of a query is taken: net/http drops what it
+// cannot read, and a filter that is dropped lists everything.
+func readable(query string) bool {
+	_, err := url.ParseQuery(query)
+	return err == nil
 }
 
 // nowhere answers calls that do not exist.

@@ -40,7 +40,7 @@ func (in *listInput) filter() (tallyman.Filter, error) {
 	for _, s := range strings.FieldsFunc(strings.Join(in.State, ","), func(r rune) bool { return r == ',' }) {
 		state := tallyman.State(s)
 		if !state.Valid() {
-			return f, tallyman.Errorf(tallyman.Invalid, "state %q does not exist; known are %v", s, tallyman.States)
+			return f, tallyman.Errorf(tallyman.Invalid, "state %q does not exist; known are %s", s, strings.Join(tallyman.StateNames(), ", "))
 		}
 		f.States = append(f.States, state)
 	}

@@ -39,12 +39,15 @@ func TestListFilters(t *testing.T) {
 func TestAWrongFilterIsRefused(t *testing.T) {
 	a := newAPI(t, &source{runs: some()})
 	for query, says := range map[string]string{
-		"state=runing":         `state "runing" does not exist; known are [queued starting running`,
+		"state=runing":         `state "runing" does not exist; known are queued, starting, running, suspended`,
 		"state=running,dead":   `state "dead" does not exist`,
 		"label=a":              `label "a": write it KEY=VALUE`,
 		"label=a%3D1&label=b":  `label "b": write it KEY=VALUE`,
 		"cursor=that":          `cursor "that" is none`,
 		"limit=-1":             `validation failed`,
+		"sate=failed":          `validation failed`,
+		"state=%zz":            `the query cannot be read`,
+		"state=failed;limit=1": `the query cannot be read`,
 		"limit=99999999999999": `validation failed`,
 	} {
 		if p := problem(t, a.call("GET", "/api/v1/runs?"+query, ""), 400); !strings.Contains(p.Detail, says) {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ const heartbeat = 15 * time.Second
 type eventsInput struct {
 	RunPath
 	After  string `query:"after" doc:"ATTEMPT.CURSOR of the last event that you have"`
-	LastID string `header:"Last-Event-ID" doc:"like after, as browsers send it"`
+	LastID string `header:"Last-Event-ID" doc:"goes before after: a browser that comes back sends it, with its first address"`
 	Accept string `header:"Accept"`
 	Follow bool   `query:"follow" doc:"go on until the run has ended"`
 	Deltas bool   `query:"deltas" doc:"text as it is written, for display only"`
@@ -34,10 +35,10 @@ func (a *api) streams(h huma.API) {
 		Summary: "The events of a run, in order and without gaps",
 		Description: "NDJSON, one event a line, each with its id. With follow=true it goes on until the run has ended; " +
 			"a last line {\"end\":true} says that nothing is missing, {\"error\":…,\"code\":…} why the rest does not come. With Accept: text/event-stream the same as server-sent " +
-			"events (heartbeat 15 s), the end as event \"end\". A stream that ends without it was cut: go on after the last id.",
+			"events, always to the run's end (heartbeat 15 s), the end as event \"end\". A stream that ends without it was cut: go on after the last id.",
 		Responses: map[string]*huma.Response{"200": {Description: "events", Content: map[string]*huma.MediaType{"application/x-ndjson": {}, "text/event-stream": {}}}},
 	}, func(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
-		after, err := tallyman.ParseEventID(in.After + pick(in.After == "", in.LastID))
+		after, err := tallyman.ParseEventID(cmp.Or(in.LastID, in.After))
 		if err != nil {
 			return nil, a.refuse(ctx, err)
 		}
@@ -78,13 +79,6 @@ func (a *api) streams(h huma.API) {
 	}, func(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: a.watch}, nil
 	})
-}
-
-func pick(ok bool, s string) string {
-	if ok {
-		return s
-	}
-	return ""
 }
 
 func (a *api) watch(hc huma.Context) {

@@ -38,14 +38,14 @@ func TestEventsAsLines(t *testing.T) {
 		ending error
 		want   string
 	}{
-		"all":                         {want: lines(lineA, lineB, lineC, whole)},
-		"after one":                   {query: "?after=1.1", want: lines(lineB, lineC, whole)},
-		"after an attempt":            {query: "?after=1.99", want: lines(lineC, whole)},
-		"after the last":              {query: "?after=2.1&follow=true", want: lines(whole)},
-		"after what a header says":    {lastID: "1.2", want: lines(lineC, whole)},
-		"the address before a header": {query: "?after=1.1", lastID: "2.1", want: lines(lineB, lineC, whole)},
-		"an error with a code":        {ending: tallyman.Errorf(tallyman.NotFound, `the "run" was removed`), want: lines(lineA, lineB, lineC, `{"error":"the \"run\" was removed","code":"not_found"}`)},
-		"an error without one":        {ending: errors.New("disk /dev/x"), want: lines(lineA, lineB, lineC, `{"error":"internal error; the server's log has it","code":"internal"}`)},
+		"all":                       {want: lines(lineA, lineB, lineC, whole)},
+		"after one":                 {query: "?after=1.1", want: lines(lineB, lineC, whole)},
+		"after an attempt":          {query: "?after=1.99", want: lines(lineC, whole)},
+		"after the last":            {query: "?after=2.1&follow=true", want: lines(whole)},
+		"after what a header says":  {lastID: "1.2", want: lines(lineC, whole)},
+		"a browser that comes back": {query: "?after=1.1", lastID: "1.2", want: lines(lineC, whole)},
+		"an error with a code":      {ending: tallyman.Errorf(tallyman.NotFound, `the "run" was removed`), want: lines(lineA, lineB, lineC, `{"error":"the \"run\" was removed","code":"not_found"}`)},
+		"an error without one":      {ending: errors.New("disk /dev/x"), want: lines(lineA, lineB, lineC, `{"error":"internal error; the server's log has it","code":"internal"}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, &source{runs: some(), events: story(), ending: c.ending})

@@ -135,7 +135,7 @@ func TestALongList(t *testing.T) {
 	if lines := strings.Count(o.out, "\n"); lines != 51 {
 		t.Errorf("%d lines", lines)
 	}
-	p.contains(o.err, "more: tallyman ls --cursor ")
+	p.contains(o.err, "more: the same with --cursor ")
 	_, cursor, _ := strings.Cut(strings.TrimSpace(o.err), "--cursor ")
 	if lines := strings.Count(p.ok("ls", "--cursor", cursor), "\n"); lines != n-50+1 {
 		t.Errorf("the next page has %d lines", lines)
