@@ -81,3 +81,14 @@ func (d Dialect) Retryable(err error) bool {
 	var e interface{ Code() int }
 	return errors.As(err, &e) && (e.Code()&0xff == busy || e.Code()&0xff == locked)
 }
+
+// full reports whether the engine's disk has no room.
+func (d Dialect) full(err error) bool {
+	if d == Postgres {
+		var e interface{ SQLState() string }
+		return errors.As(err, &e) && e.SQLState() == "53100"
+	}
+	const full = 13
+	var e interface{ Code() int }
+	return errors.As(err, &e) && e.Code()&0xff == full
+}

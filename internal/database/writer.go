@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/tallyman-dev/tallyman"
 )
 
 // Writer commits the work of callers who come at the same time together: one
@@ -39,14 +41,27 @@ func NewWriter(db *sql.DB, d Dialect) *Writer { return &Writer{db: db, dialect: 
 // Do runs fn, alone, in a transaction and returns when it is committed. When
 // fn returns an error, what it did is undone and the error returned. ctx is
 // looked at before fn is run; from then on the work is finished, since a
-// statement that is broken off would take the others' work with it.
+// statement that is broken off would take the others' work with it. On a full
+// disk the error is Unavailable and says what to do.
 func (w *Writer) Do(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
 	b, err := w.join(ctx, fn)
-	if err != nil {
-		return err
+	if err == nil {
+		<-b.done
+		err = b.err
 	}
-	<-b.done
-	return b.err
+	if w.dialect.full(err) {
+		return tallyman.Errorf(tallyman.Unavailable, "write to the database%s: %w: free some space on its disk", w.file(ctx), err)
+	}
+	return err
+}
+
+// file names the database's file, if it is one.
+func (w *Writer) file(ctx context.Context) string {
+	var path string
+	if w.dialect != SQLite || w.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path) != nil {
+		return ""
+	}
+	return " " + path
 }
 
 // join adds fn's work to the open batch. Who is the last for now commits it.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/database/sqlite"
 )
 
@@ -110,5 +112,26 @@ func TestWorkThatFailsOrPanicsIsUndoneAndFreesTheWriter(t *testing.T) {
 	}
 	if err := create(func() error { return nil }); err != nil {
 		t.Errorf("what came before is still there: %v", err)
+	}
+}
+
+func TestAFullDiskIsToldWithTheFile(t *testing.T) {
+	w := openWriter(t)
+	fill := func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "CREATE TABLE t AS SELECT zeroblob(1000000)")
+		return err
+	}
+	if _, err := w.db.Exec("PRAGMA max_page_count = 10"); err != nil {
+		t.Fatal(err)
+	}
+	err := w.Do(t.Context(), fill)
+	if tallyman.CodeOf(err) != tallyman.Unavailable || !strings.Contains(err.Error(), "control.db") || !strings.Contains(err.Error(), "free some space") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := w.db.Exec("PRAGMA max_page_count = 10000"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Do(t.Context(), fill); err != nil {
+		t.Errorf("with room again: %v", err)
 	}
 }
