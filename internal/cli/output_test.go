@@ -59,3 +59,22 @@ func TestAWrongTokenIsNoFailedRun(t *testing.T) {
 		t.Errorf("exit code %d", got)
 	}
 }
+
+func TestWordsThatWouldArriveAsOthersAreRefused(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	t.Setenv("LATIN", "caf\xe9")
+	for _, args := range [][]string{
+		{"run", "exec", "--", "echo", "a\xff"},
+		{"run", "demo", "a\xff"},
+		{"run", "-d", "demo", "a", "--label", "k=\xff"},
+		{"run", "-d", "demo", "a", "--env", "K=\xff"},
+		{"run", "-d", "demo", "a", "--env", "LATIN"},
+		{"run", "-d", "demo", "a", "--key", "\xff"},
+		{"rerun", "demo-8c4q2k7v1x", "--set", "prompt=\xff"},
+	} {
+		var out, errOut bytes.Buffer
+		if code := Main(t.Context(), "dev", args, nil, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "is not UTF-8") {
+			t.Errorf("%q: exit code %d: %s", args, code, errOut.String())
+		}
+	}
+}

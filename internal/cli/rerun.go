@@ -28,6 +28,9 @@ under it now. rerun watches, prints and exits as tallyman run does.`,
 				}
 				changes[k] = v
 			}
+			if err := onlyText(set); err != nil {
+				return err
+			}
 			s, err := c.connectFor(cmd.Context(), detach)
 			if err != nil {
 				return err

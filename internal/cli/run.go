@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -161,7 +162,18 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 	for _, p := range o.outputs {
 		req.Outputs = append(req.Outputs, tallyman.Output{Path: p})
 	}
-	return req, nil
+	return req, onlyText(slices.Concat(given, o.env, o.labels, o.outputs, []string{o.model, o.key, o.workspace}))
+}
+
+// onlyText refuses words whose bytes would be changed on their way: a request
+// is JSON, and that is UTF-8.
+func onlyText(words []string) error {
+	for _, w := range words {
+		if !utf8.ValidString(w) {
+			return usageError("%q is not UTF-8, and would arrive as something else; put it into a script or a file in the workspace", w)
+		}
+	}
+	return nil
 }
 
 // prompt is what the arguments, a file, or standard input say.
@@ -209,6 +221,9 @@ func readPairs(o *runOptions, req *tallyman.Request, env environ) error {
 		if !ok {
 			if v, ok = env.lookup(k); !ok {
 				return usageError("--env %s: it is not set here; write --env %s=VALUE", k, k)
+			}
+			if err := onlyText([]string{v}); err != nil {
+				return err
 			}
 		}
 		if k == "" {

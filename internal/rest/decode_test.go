@@ -34,6 +34,7 @@ func TestABodyThatDoesNotFitIsExplained(t *testing.T) {
 		"broken":                      {`{"agent":"exec",}`, `body, line 1, column 18: not JSON: invalid character '}' looking for beginning of object key string`},
 		"not JSON":                    {`agent=exec`, `body, line 1, column 2: not JSON: invalid character 'a' looking for beginning of value`},
 		"cut off":                     {"{\"agent\":\n\"ex", `body, line 2, column 4: not JSON: it ends too early`},
+		"bytes that are no text":      {"{\"prompt\":\"\xff\"}", `the body is not UTF-8, as JSON must be`},
 		"more after it":               {`{"agent":"exec"} x`, `the body goes on after its JSON object`},
 		"two objects":                 {`{}{}`, `the body goes on after its JSON object`},
 		"a bracket too many":          {`{}}`, `the body goes on after its JSON object`},

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -187,6 +188,9 @@ func (a *api) refuse(ctx context.Context, err error) error {
 
 // decode reads a JSON body strictly.
 func decode(body []byte, v any) error {
+	if !utf8.Valid(body) {
+		return tallyman.Errorf(tallyman.Invalid, "the body is not UTF-8, as JSON must be")
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
