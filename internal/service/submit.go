@@ -98,6 +98,9 @@ func checkRequest(req tallyman.Request) error {
 	if err := tallyman.ValidName("namespace", req.Namespace); err != nil {
 		return err
 	}
+	if req.Agent == "" {
+		return tallyman.Errorf(tallyman.Invalid, "the request names no agent")
+	}
 	if err := tallyman.ValidName("agent", req.Agent); err != nil {
 		return err
 	}

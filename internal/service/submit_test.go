@@ -77,7 +77,7 @@ func TestASubmitThatIsRefusedCreatesNothing(t *testing.T) {
 	}{
 		"an agent that is not there":         {req: tallyman.Request{Agent: "nobody"}, code: tallyman.NotFound, says: "nobody"},
 		"an agent's name that cannot be":     {req: tallyman.Request{Agent: "../x"}, code: tallyman.Invalid, says: "lowercase"},
-		"no agent at all":                    {req: tallyman.Request{}, code: tallyman.Invalid},
+		"no agent at all":                    {req: tallyman.Request{}, code: tallyman.Invalid, says: "names no agent"},
 		"a namespace that cannot be":         {req: command(func(r *tallyman.Request) { r.Namespace = "A B" }), code: tallyman.Invalid, says: "namespace"},
 		"a prompt that is too long":          {req: command(func(r *tallyman.Request) { r.Prompt = strings.Repeat("x", service.MaxPrompt+1) }), code: tallyman.TooLarge},
 		"a key that is too long":             {req: command(func(r *tallyman.Request) { r.Key = strings.Repeat("x", service.MaxKey+1) }), code: tallyman.Invalid, says: "key"},
