@@ -51,6 +51,12 @@ func (c *codec) pack(from uint64, lines [][]byte) []block {
 	defer c.release(buf)
 	blocks := make([]block, 0, 1+len(lines)/maxEvents)
 	for len(lines) > 0 {
+		if len(lines[0]) >= maxBlock { // a block by itself, which need not be copied
+			blocks = append(blocks, c.encode(from, from, lines[0]))
+			from++
+			lines = lines[1:]
+			continue
+		}
 		raw, n := (*buf)[:0], 0
 		for _, line := range lines {
 			if n == maxEvents || n > 0 && len(raw)+1+len(line) > maxBlock {

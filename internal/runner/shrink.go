@@ -16,12 +16,25 @@ import (
 // six times as long, and is still less than a record, or a report, may be.
 const maxResult = 8 << 20
 
-// appendEvent encodes an event. One that would be no record any more, because
-// encoding made it longer or one line gave too much, keeps the ends of what
-// is long in it.
+// maxText is how long an event may get by its text. The raw line may have
+// MaxRaw bytes, and a text that is made of it as many; what is longer was made
+// so by encoding, and a server holds several of them at a time.
+const maxText = 20 << 20
+
+// appendEvent encodes an event. A text that made it too long is kept as its
+// ends, and whole as the raw line. What would be no record even so, because
+// one line gave too much, keeps the ends of everything that is long in it.
 func appendEvent(b []byte, e *tallyman.Event) []byte {
 	start := len(b)
-	if b = e.AppendJSON(b); len(b)-start <= journal.MaxRecord {
+	b = e.AppendJSON(b)
+	if len(b)-start > maxText && len(e.Text) > 2*keepEnds {
+		if e.Raw == nil && e.RawB64 == nil && e.RawCut == nil {
+			e.RawB64 = []byte(e.Text)
+		}
+		e.Text = ends(e.Text)
+		b = e.AppendJSON(b[:start])
+	}
+	if len(b)-start <= journal.MaxRecord {
 		return b
 	}
 	shrink(e)

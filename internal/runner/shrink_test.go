@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -49,6 +50,33 @@ func TestAnEventThatIsNoRecordKeepsItsEnds(t *testing.T) {
 	}
 	if all[4].Text != "after" {
 		t.Errorf("then comes %.50q", all[4].Text)
+	}
+}
+
+// A line that is kept whole stays so when encoding its text would make it
+// several times as long.
+func TestATextThatEncodingMakesLongIsKeptAsTheRawLine(t *testing.T) {
+	for name, e := range map[string]tallyman.Event{
+		"text alone":     {Type: tallyman.EventText, Text: strings.Repeat("\x00", tallyman.MaxRaw)},
+		"text and bytes": {Type: tallyman.EventText, Text: strings.Repeat("\uFFFD", tallyman.MaxRaw), RawB64: []byte(strings.Repeat("\xff", tallyman.MaxRaw))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := e.RawB64
+			if raw == nil {
+				raw = []byte(e.Text)
+			}
+			line := appendEvent(nil, &e)
+			if len(line) > maxText {
+				t.Errorf("it has %d bytes", len(line))
+			}
+			var got tallyman.Event
+			if err := json.Unmarshal(line, &got); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.RawB64, raw) || len(got.Text) > 3*keepEnds || got.RawCut != nil {
+				t.Errorf("%d bytes are kept of the line, %d of its text", len(got.RawB64), len(got.Text))
+			}
+		})
 	}
 }
 

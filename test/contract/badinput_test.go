@@ -3,6 +3,7 @@
 package contract_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -184,6 +185,36 @@ echo after
 	p.ok("logs", run.ID)
 	p.holds(p.ends(tallyman.Completed, "exec", "--", "sh", "-c", "head -c 8000000 /dev/zero | tr '\\0' w; echo; echo after"), tallyman.Completed)
 	if mb := peak(t, s.cmd.Process.Pid); mb > 150 {
+		t.Errorf("the server has held %d MB", mb)
+	}
+}
+
+// Lines that are kept whole, and grow when JSON is made of them, with somebody
+// who watches: what the server holds of them is bounded all the same.
+func TestManyLinesJustBelowTheLimit(t *testing.T) {
+	p := newPlace(t)
+	s := p.up()
+	script := p.write("many.sh", `for n in 1 2 3 4 5 6 7 8; do
+head -c 8300000 /dev/zero; echo
+head -c 8300000 /dev/zero | tr '\0' '\377'; echo
+head -c 8300000 /dev/zero | tr '\0' x; echo
+done
+`)
+	run := p.detach("exec", "--", "sh", script)
+	logs := p.ok("logs", "-f", run.ID)
+	want := sha256.New()
+	for range 8 {
+		for _, sign := range []string{"\x00", "\xff", "x"} {
+			want.Write([]byte(strings.Repeat(sign, 8_300_000) + "\n"))
+		}
+	}
+	if got := sha256.Sum256([]byte(logs)); !bytes.Equal(got[:], want.Sum(nil)) {
+		t.Errorf("logs give %d other bytes", len(logs))
+	}
+	p.holds(s.ended(run.ID), tallyman.Completed)
+	mb := peak(t, s.cmd.Process.Pid)
+	t.Logf("the server has held %d MB", mb)
+	if mb > 150 {
 		t.Errorf("the server has held %d MB", mb)
 	}
 }
