@@ -16,9 +16,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/render"
 )
 
-// lowSpace is what the data folder's disk should have free, in bytes.
-const lowSpace = 1 << 30
-
 // finding is one thing that doctor has looked at.
 type finding struct {
 	what  string
@@ -93,7 +90,8 @@ func (c *command) checkSpace(cfg config.Config) finding {
 		f.found = err.Error()
 		return f
 	}
-	f.ok, f.found = free >= lowSpace, render.Bytes(free)+" free"
+	least := max(int64(cfg.JournalReserve), leastSpace)
+	f.ok, f.found = free >= least, fmt.Sprintf("%s free; runs are taken down to %s", render.Bytes(free), render.Bytes(least))
 	return f
 }
 

@@ -278,7 +278,11 @@ func (c *command) printRun(run tallyman.Run) error {
 		_, err := fmt.Fprintln(c.out, run.Name)
 		return err
 	default:
-		_, err := fmt.Fprintf(c.out, "%s %s\nfollow it with: tallyman logs -f %s\n", run.Name, run.State, run.Name)
+		follow := ""
+		if !run.State.Terminal() { // a key may bring a run that has ended, or is removed
+			follow = fmt.Sprintf("follow it with: tallyman logs -f %s\n", run.Name)
+		}
+		_, err := fmt.Fprintf(c.out, "%s %s\n%s", run.Name, run.State, follow)
 		return err
 	}
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -42,7 +44,7 @@ func (c *command) inline(req *tallyman.Request, s *session, inCaller bool) error
 	if req.Inline == nil {
 		a, err := c.catalog(s.cfg.Agents).Get(context.Background(), tallyman.DefaultNamespace, req.Agent)
 		if err != nil {
-			return &exitError{ExitUsage, err}
+			return &exitError{ExitUsage, errors.Join(err, fileForAgent(req.Agent))}
 		}
 		req.Inline = &a
 	}
@@ -55,6 +57,15 @@ func (c *command) inline(req *tallyman.Request, s *session, inCaller bool) error
 		req.Workspace = &tallyman.Workspace{Path: cwd}
 	}
 	return nil
+}
+
+// fileForAgent tells whoever names a file where an agent's name belongs what
+// to write.
+func fileForAgent(name string) error {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	return fmt.Errorf("%s is a file: name the agent in it, tallyman run --agents %[1]s NAME", name)
 }
 
 // wordsOf makes the words after -- the prompt, where a harness takes no

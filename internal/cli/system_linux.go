@@ -4,8 +4,9 @@ import "golang.org/x/sys/unix"
 
 // networkKinds are file systems on which locks and SQLite cannot be relied on.
 var networkKinds = map[int64]string{
-	0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB", 0x5346414f: "AFS",
-	0x73757245: "Coda", 0x00c36400: "Ceph", 0x0bd00bd0: "Lustre", 0x47504653: "GPFS",
+	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS", unix.SMB2_SUPER_MAGIC: "SMB",
+	unix.AFS_SUPER_MAGIC: "AFS", unix.AFS_FS_MAGIC: "AFS", unix.CODA_SUPER_MAGIC: "Coda", unix.CEPH_SUPER_MAGIC: "Ceph", unix.V9FS_MAGIC: "9P",
+	0x0bd00bd0: "Lustre", 0x47504653: "GPFS", // neither is part of the kernel
 }
 
 // networkFS names the network file system that a folder is on, "" when it is

@@ -42,13 +42,16 @@ func (b *Backend) runnerEnv() []string {
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Preflight refuses a spec that cannot run here: a variable or file that is
-// declared and not optional is missing, or the harness's program is.
+// declared and not optional is missing, or the workspace or the harness's
+// program is.
 func (b *Backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
 	var errs []error
 	if _, err := b.declared(spec); err != nil {
 		errs = append(errs, err)
 	}
-	if err := b.findProgram(spec); err != nil {
+	if err := findWorkspace(spec.Workspace.Path); err != nil {
+		errs = append(errs, err)
+	} else if err := b.findProgram(spec); err != nil {
 		errs = append(errs, err)
 	}
 	if spec.Harness == "claude" && b.o.UID == 0 && !b.sandboxed(spec) && len(spec.Settings["permissionMode"]) == 0 {
@@ -57,6 +60,21 @@ func (b *Backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err}
+	}
+	return nil
+}
+
+// findWorkspace looks for the folder that a spec names.
+func findWorkspace(path string) error {
+	if !filepath.IsAbs(path) {
+		return nil // it will be made
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("workspace: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("workspace: %s is a file; name a folder", path)
 	}
 	return nil
 }

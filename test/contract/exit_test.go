@@ -26,6 +26,8 @@ func TestExitCodes(t *testing.T) {
 		"1: it failed":                  {1, "exit code 7", []string{"run", "exec", "--", "sh", "-c", "exit 7"}},
 		"1: a signal ended it":          {1, "SIGKILL", []string{"run", "exec", "--", "sh", "-c", "kill -9 $$"}},
 		"2: an unknown agent":           {2, `did you mean "demo"?`, []string{"run", "dmo", "hello"}},
+		"2: a file for an agent":        {2, "token is a file: name the agent in it, tallyman run --agents token NAME", []string{"run", "token", "hello"}},
+		"2: no folder for a workspace":  {2, "/nowhere/at/all", []string{"run", "exec", "--workspace", "/nowhere/at/all", "--", "true"}},
 		"2: an unknown flag":            {2, "--help", []string{"run", "--nonsense"}},
 		"2: an unknown verb":            {2, "--help", []string{"rnu"}},
 		"2: too many arguments":         {2, "--help", []string{"show", "a", "b"}},

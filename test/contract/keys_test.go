@@ -51,6 +51,9 @@ func TestTheSameKeyBringsTheFirstRun(t *testing.T) {
 	if o := p.want(0, append([]string{"run", "-d", "-o", "json"}, args...)...); p.decode(o).ID != first.ID {
 		t.Errorf("after rm a detached one is %s", o)
 	}
+	if got := p.ok(append([]string{"run", "-d"}, args...)...); got != first.Name+" succeeded\n" {
+		t.Errorf("after rm a detached one prints %q", got)
+	}
 	p.contains(p.want(0, append([]string{"run"}, args...)...).err, "Completed")
 	p.want(2, "run", "exec", "--key", "k1", "--", "echo", "another")
 	if n := p.effects(); n != 1 {
