@@ -137,7 +137,7 @@ type Attempt struct {
 	StartedAt   *time.Time `json:"started_at"`     // agent.started
 	FirstAt     *time.Time `json:"first_event_at"` // the agent's first event
 	EndedAt     *time.Time `json:"ended_at"`
-	LastContact *time.Time `json:"last_contact,omitempty"`
+	LastContact *time.Time `json:"last_contact,omitempty"` // while its runner lives and is silent: since when
 
 	StderrTail string `json:"stderr_tail,omitempty"` // last 50 lines
 	OutputTail string `json:"output_tail,omitempty"` // last 50 lines

@@ -206,6 +206,18 @@ func (s *stage) Note(_ context.Context, _ tallyman.AttemptRef, kind, _ string) e
 	return nil
 }
 
+func (s *stage) Silent(_ context.Context, _ tallyman.AttemptRef, since *time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if since != nil {
+		s.does("silent since %v", since.Sub(s.began).Seconds())
+	} else {
+		s.does("heard of")
+	}
+	s.attempt().LastContact = since
+	return s.errs["silent"]
+}
+
 // notices are those of the service and of the backend.
 func (s *stage) Changed() (<-chan struct{}, func()) { return s.notice, func() {} }
 
@@ -372,7 +384,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"an agent that does not start is told, then killed": {
-			"start with key@0\norder StartTimeout@60\nnote contact lost@60\nkill@92\nkill@94\nend StartTimeout@95\ncompact@95\ngone@95\nforget@95",
+			"start with key@0\norder StartTimeout@60\nsilent since 0@60\nkill@92\nkill@94\nend StartTimeout@95\ncompact@95\ngone@95\nforget@95",
 			func(s *stage) {
 				s.serve()
 				s.at(1, func() { s.attempt().Journal = "J" })
@@ -382,7 +394,7 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"silence is noted, and ended when it lasts": {
-			"start with key@0\nnote contact lost@60\nkill@902\nkill@904\nend RunnerLost@905\ncompact@905\ngone@905\nforget@905",
+			"start with key@0\nsilent since 0@60\nkill@902\nkill@904\nend RunnerLost@905\ncompact@905\ngone@905\nforget@905",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
@@ -392,12 +404,28 @@ func TestAnAttemptIsDriven(t *testing.T) {
 			},
 		},
 		"contact that comes back is lost anew": {
-			"start with key@0\nnote contact lost@60\nnote contact lost@130",
+			"start with key@0\nsilent since 0@60\nheard of@70\nsilent since 70@130",
 			func(s *stage) {
 				s.serve()
 				s.at(1, s.works)
 				s.at(70, func() { s.contact = time.Now() })
 				s.at(140, func() {})
+			},
+		},
+		"before its first word it is not silent, however old the server": {
+			"start with key@0",
+			func(s *stage) {
+				s.contact = s.began.Add(-time.Hour)
+				s.serve()
+				s.at(1, func() {})
+			},
+		},
+		"what an earlier server called lost is heard of again": {
+			"note adopted@0\nheard of@0",
+			func(s *stage) {
+				s.works()
+				s.attempt().LastContact = ptr(s.began.Add(-time.Hour))
+				s.serve()
 			},
 		},
 		"a start that can never work": {

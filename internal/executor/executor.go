@@ -37,6 +37,8 @@ type Service interface {
 	Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool) error
 	Delivered(ctx context.Context, ref tallyman.AttemptRef) error
 	Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error
+	// Silent records since when a living runner is not heard of; nil: it is.
+	Silent(ctx context.Context, ref tallyman.AttemptRef, since *time.Time) error
 	Changed() (<-chan struct{}, func())
 }
 
@@ -65,7 +67,7 @@ type Patience struct {
 	Stop  time.Duration // for a runner to end after a stop was asked
 	Start time.Duration // from admission to agent.started
 	Drain time.Duration // for a runner to deliver the rest after its last word
-	Quiet time.Duration // until a silent runner is worth a word in the timeline
+	Quiet time.Duration // until a silent runner is worth a word
 	Lost  time.Duration // for contact while the backend says running
 }
 
@@ -87,10 +89,10 @@ type Executor struct {
 // patience counts from what it has seen itself: nobody's fault is a time in
 // which no server was up.
 type memory struct {
-	since              time.Time // first seen
-	stopTold           time.Time // zero: not yet
-	known              bool
-	lateTold, lostTold bool
+	since    time.Time // first seen
+	stopTold time.Time // zero: not yet
+	known    bool
+	lateTold bool
 }
 
 // New makes an executor.
@@ -270,16 +272,22 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 			return x.backend.Kill(ctx, ref)
 		}
 	}
-	contact := x.channel.Contact(ref)
+	return x.listen(ctx, a)
+}
+
+// listen holds the silence of a living runner against what may be. Before its
+// first word it counts from when that could be expected.
+func (x *Executor) listen(ctx context.Context, a tallyman.Active) error {
+	ref := a.Attempt.Ref()
+	contact := later(x.channel.Contact(ref), x.began(a.Attempt))
 	silent := time.Since(contact)
-	if x.patience.Lost > 0 && silent > x.patience.Lost {
+	switch told := a.Attempt.LastContact != nil; {
+	case x.patience.Lost > 0 && silent > x.patience.Lost:
 		return x.backend.Kill(ctx, ref)
-	}
-	if silent < x.patience.Quiet {
-		m.lostTold = false
-	} else if !m.lostTold {
-		m.lostTold = true
-		return x.service.Note(ctx, ref, "contact lost", "the runner lives but has not been heard of since "+contact.UTC().Format(time.RFC3339))
+	case silent >= x.patience.Quiet && !told:
+		return x.service.Silent(ctx, ref, &contact)
+	case silent < x.patience.Quiet && told:
+		return x.service.Silent(ctx, ref, nil)
 	}
 	return nil
 }

@@ -98,8 +98,12 @@ func (s *Service) amend(ctx context.Context, ref tallyman.AttemptRef, f func(*ta
 	return nil
 }
 
-// CheckKey returns the attempt when the key is its own. An unknown attempt
-// and a wrong key look the same.
+// keyLife is how long an attempt's key is good after its end.
+const keyLife = 24 * time.Hour
+
+// CheckKey returns the attempt when the key is its own, and the attempt has
+// not ended more than a day ago. An unknown attempt and a wrong key look the
+// same.
 func (s *Service) CheckKey(ctx context.Context, ref tallyman.AttemptRef, key string) (tallyman.Attempt, error) {
 	a, err := s.store.Attempt(ctx, ref)
 	if err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
@@ -108,6 +112,9 @@ func (s *Service) CheckKey(ctx context.Context, ref tallyman.AttemptRef, key str
 	sum := sha256.Sum256([]byte(key))
 	if err != nil || len(a.KeyHash) == 0 || subtle.ConstantTimeCompare(sum[:], a.KeyHash) != 1 {
 		return tallyman.Attempt{}, tallyman.Errorf(tallyman.Unauthorized, "attempt %s: this is not its key", ref)
+	}
+	if a.EndedAt != nil && s.now().Sub(*a.EndedAt) > keyLife {
+		return tallyman.Attempt{}, tallyman.Errorf(tallyman.Unauthorized, "attempt %s ended more than %s ago: its key is not good any more", ref, keyLife)
 	}
 	return a, nil
 }
@@ -339,6 +346,28 @@ func (s *Service) Note(ctx context.Context, ref tallyman.AttemptRef, kind, messa
 	err := s.store.InTx(ctx, func(tx *store.Tx) error { return tx.Timeline(ref.RunID, e) })
 	if err != nil {
 		return fmt.Errorf("note %q about run %s: %w", kind, ref.RunID, err)
+	}
+	s.notices.tell()
+	return nil
+}
+
+// Silent records since when a living runner has not been heard of; nil: it is
+// heard of again.
+func (s *Service) Silent(ctx context.Context, ref tallyman.AttemptRef, since *time.Time) error {
+	err := s.store.InTx(ctx, func(tx *store.Tx) error {
+		a, err := tx.Attempt(ref)
+		if err != nil {
+			return err
+		}
+		a.LastContact = since
+		e := tallyman.TimelineEntry{At: s.now(), Attempt: ref.Number, Kind: "contact back", Message: "the runner is heard of again"}
+		if since != nil {
+			e.Kind, e.Message = "contact lost", "the runner lives but has not been heard of since "+since.UTC().Format(time.RFC3339)
+		}
+		return errors.Join(tx.PutAttempt(a), tx.Timeline(ref.RunID, e))
+	})
+	if err != nil {
+		return fmt.Errorf("note the silence of attempt %s: %w", ref, err)
 	}
 	s.notices.tell()
 	return nil

@@ -350,6 +350,51 @@ func TestAKeyOpensItsOwnAttemptOnly(t *testing.T) {
 	}
 }
 
+func TestAKeyIsGoodForADayAfterTheEnd(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	h.later(100 * time.Hour) // a long attempt
+	r.began()
+	r.ends(tallyman.Completed)
+	h.later(24 * time.Hour)
+	if _, err := h.CheckKey(t.Context(), r.ref, r.key); err != nil {
+		t.Errorf("after a day: %v", err)
+	}
+	h.later(time.Second)
+	if _, err := h.CheckKey(t.Context(), r.ref, r.key); tallyman.CodeOf(err) != tallyman.Unauthorized {
+		t.Errorf("later: %v", err)
+	}
+}
+
+func TestTheSilenceOfARunnerIsShownWhileItLasts(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	since := h.now()
+	if err := h.Silent(t.Context(), r.ref, &since); err != nil {
+		t.Fatal(err)
+	}
+	if a := h.attempt(r.ref); a.LastContact == nil || !a.LastContact.Equal(since) {
+		t.Errorf("last contact: %v, want %v", a.LastContact, since)
+	}
+	if err := h.Silent(t.Context(), r.ref, nil); err != nil {
+		t.Fatal(err)
+	}
+	if a := h.attempt(r.ref); a.LastContact != nil {
+		t.Errorf("last contact: %v, though it is heard of", a.LastContact)
+	}
+	entries, err := h.store.Timeline(t.Context(), r.ref.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, e := range entries {
+		kinds = append(kinds, e.Kind)
+	}
+	if got := strings.Join(kinds, ", "); !strings.HasSuffix(got, "contact lost, contact back") {
+		t.Errorf("the timeline is %s", got)
+	}
+}
+
 func TestAnArtifactIsHeldAgainstItsSchema(t *testing.T) {
 	h := newHall(t)
 	h.agent("worker", tallyman.AgentSpec{Harness: "exec", Command: []string{"make"}, Outputs: []tallyman.Output{
