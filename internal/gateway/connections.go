@@ -90,6 +90,10 @@ func supersededWord(epoch int64) string {
 	return fmt.Sprintf("event: superseded\ndata: epoch %d\n\n", epoch)
 }
 
+// unknownWord is for a connection that this gateway has not heard of, or has
+// forgotten: only a hello tells whether the attempt is final.
+const unknownWord = "event: superseded\ndata: no hello of this connection\n\n"
+
 // open begins a connection; an older one is told that it is superseded. Of
 // two hellos at the same time the newer counts, whichever comes here first.
 func (c *connections) open(ref tallyman.AttemptRef, epoch int64, journal, key string) {
@@ -120,14 +124,14 @@ func (c *connections) check(ref tallyman.AttemptRef, key string) (journal string
 }
 
 // attach takes a stream for the orders of a connection. One that is not of
-// the newest epoch, or whose connection is closed, is told so and closed.
+// the newest epoch, or of no connection, is told so and closed.
 func (c *connections) attach(ref tallyman.AttemptRef, epoch int64, stream net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn := c.all[ref]
 	if conn == nil || conn.epoch != epoch {
 		other := &connection{stream: stream}
-		word := finalWord
+		word := unknownWord
 		if conn != nil {
 			word = supersededWord(conn.epoch)
 		}

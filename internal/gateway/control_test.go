@@ -2,7 +2,9 @@ package gateway_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -104,6 +106,30 @@ func TestTheLastWordClosesTheConnection(t *testing.T) {
 	// What it still has to deliver is taken: its key stays good.
 	r.call(http.MethodPost, "events?from=1", strings.NewReader(lines(1, 3))).is(http.StatusOK)
 	r.call(http.MethodGet, "files/prompt", nil).is(http.StatusOK).says("do it")
+}
+
+func TestAServerThatIsNewCallsNoAttemptFinal(t *testing.T) {
+	r := newWorld(t).greeted()
+	// The server is killed, and the next one is there before the runner asks
+	// for its orders with the epoch that it was given.
+	r.world = r.with(t)
+	r.gateway = gateway.New(r.service, r.history, r.blobs, maxArtifact, slog.New(slog.DiscardHandler))
+	mux := http.NewServeMux()
+	r.gateway.Routes(mux)
+	r.server = httptest.NewServer(mux)
+	t.Cleanup(r.server.Close)
+	orders := r.orders(1)
+	if got := next(t, orders); !strings.HasPrefix(got, "event: superseded") {
+		t.Errorf("it is told %q", got)
+	}
+	if got := next(t, orders); got != "end" {
+		t.Errorf("then comes %q", got)
+	}
+	r.hello(r.journal(), 0).is(http.StatusOK)
+	r.gateway.Stop(r.ref, tallyman.StopOrder{Reason: tallyman.ReasonStopped})
+	if got := next(t, r.orders(2)); !strings.HasPrefix(got, "event: stop") {
+		t.Errorf("after a hello it is told %q", got)
+	}
 }
 
 func TestReportsThatMakeNoSense(t *testing.T) {
