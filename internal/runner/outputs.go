@@ -203,10 +203,9 @@ func (r *run) send(ctx context.Context, f *os.File, name, digest string, size in
 			offset = 0
 		}
 	}
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return fmt.Errorf("go to byte %d: %w", offset, err)
-	}
-	put, err := r.up.request(ctx, http.MethodPut, where+"&offset="+strconv.FormatInt(offset, 10), io.NopCloser(f))
+	// A try that was cut may still read for a moment: no two share a place.
+	rest := io.NewSectionReader(f, offset, size-offset)
+	put, err := r.up.request(ctx, http.MethodPut, where+"&offset="+strconv.FormatInt(offset, 10), rest)
 	if err != nil {
 		return err
 	}

@@ -79,18 +79,37 @@ func (r *run) createPrompt() (*os.File, error) {
 	return nil, fmt.Errorf("%s and %d more names: %w", promptFileName, promptNames-1, fs.ErrExist)
 }
 
-// fetchPrompt brings the prompt into the attempt's own folder.
+// fetchPrompt brings the prompt into the attempt's own folder. A server that
+// goes, or is busy, meanwhile is asked again, for as long as a first one is.
 func (r *run) fetchPrompt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for wait := shortest; ; pause(ctx, &wait) {
+		err := r.fetchOnce(ctx)
+		switch {
+		case tallyman.CodeOf(err) != tallyman.Unavailable:
+			return err
+		case ctx.Err() != nil:
+			return setupError(tallyman.ServerUnreachable, "fetch the prompt: %w", err)
+		}
+	}
+}
+
+// fetchOnce is one try of it. Unavailable: another may succeed.
+func (r *run) fetchOnce(ctx context.Context) error {
 	req, err := r.up.request(ctx, http.MethodGet, "files/prompt", nil)
 	if err != nil {
 		return err
 	}
 	resp, err := r.up.http.Do(req)
 	if err != nil {
-		return setupError(tallyman.ServerUnreachable, "fetch the prompt: %w", err)
+		return tallyman.Errorf(tallyman.Unavailable, "call the server: %w", err)
 	}
 	defer resp.Body.Close()
 	if err := statusError(resp); err != nil {
+		if tallyman.CodeOf(err) == tallyman.Unavailable {
+			return err
+		}
 		return setupError(tallyman.SetupFailed, "fetch the prompt: %w", err)
 	}
 	f, err := os.OpenFile(r.promptPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -98,8 +117,13 @@ func (r *run) fetchPrompt(ctx context.Context) error {
 		return setupError(tallyman.SetupFailed, "write the prompt: %w", err)
 	}
 	n, err := io.Copy(f, resp.Body)
-	if err = errors.Join(err, f.Close()); err != nil {
+	err = errors.Join(err, f.Close())
+	var unwritten *fs.PathError
+	switch {
+	case errors.As(err, &unwritten):
 		return setupError(tallyman.SetupFailed, "write the prompt to %s: %w", r.promptPath, err)
+	case err != nil:
+		return tallyman.Errorf(tallyman.Unavailable, "read the prompt: %w", err)
 	}
 	if n != r.spec.PromptSize {
 		return setupError(tallyman.SetupFailed, "the prompt has %d bytes, %d arrived", r.spec.PromptSize, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,39 @@ func TestWhatCannotBeSetUpNeverStarts(t *testing.T) {
 				t.Errorf("the outcome is %+v", out)
 			}
 		})
+	}
+}
+
+func TestAPromptIsFetchedAgainFromAServerThatComesAndGoes(t *testing.T) {
+	prompt := strings.Repeat("do it well\n", 10_000)
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec, a.prompt = agentSpec(t, `cmp - "$WANT" && echo same`, func(s *tallyman.RunnerSpec) { s.PromptSize = int64(len(prompt)) }), prompt
+	want := filepath.Join(t.TempDir(), "want")
+	if err := os.WriteFile(want, []byte(prompt), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.spec.Env = append(a.spec.Env, tallyman.EnvVar{Name: "WANT", Value: want})
+	asked := 0
+	a.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/files/prompt") {
+			return false
+		}
+		switch asked++; asked {
+		case 1:
+			panic(http.ErrAbortHandler) // it is killed before it answers
+		case 2:
+			answer(w, http.StatusServiceUnavailable, map[string]string{"detail": "not now"})
+		case 3:
+			fmt.Fprint(w, prompt[:50_000])
+			panic(http.ErrAbortHandler) // and in the middle of its answer
+		default:
+			return false
+		}
+		return true
+	}
+	a.work(t.Context()).ended(tallyman.Completed)
+	if said := strings.Join(a.texts(tallyman.EventText), "\n"); said != "same" || asked != 4 {
+		t.Errorf("asked %d times, the agent says %q", asked, said)
 	}
 }
 
