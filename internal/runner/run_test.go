@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -350,4 +351,30 @@ func TestAServerThatStaysAwayLeavesTheJournalOnTheDisk(t *testing.T) {
 	if err != nil || !bytes.Contains(rec, []byte(tallyman.EventRunnerEnded)) {
 		t.Errorf("the journal ends with %s, %v", rec, err)
 	}
+}
+
+func TestOrphansThatEndLeaveNoZombiesWhileTheAgentWorks(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	a := &attempt{channel: newChannel(t), dir: t.TempDir()}
+	a.spec = agentSpec(t, `for i in 1 2 3 4 5 6 7 8 9; do (sleep 0.1 &); done; sleep 0.3; echo left; exec sleep 60`)
+	done := make(chan struct{})
+	go func() { a.work(ctx); close(done) }()
+	eventually(t, "the agent has left its orphans", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return strings.Contains(strings.Join(a.lines, ""), `"text":"left"`)
+	})
+	eventually(t, "no zombie is left", func() bool {
+		all, err := table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(all, func(p process) bool { return p.zombie && p.parent == os.Getpid() })
+	})
+	if out := a.final(); out != nil {
+		t.Errorf("the agent has ended: %+v", out)
+	}
+	stop()
+	<-done
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
@@ -96,6 +97,34 @@ func (a *agent) follow(rec *recorder) {
 		})
 	}
 	go func() { both.Wait(); close(a.eof) }()
+	go a.reapOrphans()
+}
+
+// reapPeriod is how often the process table is read for orphans, at most.
+const reapPeriod = time.Second
+
+// reapOrphans waits for those whom the agent's processes have left, and who
+// are children of this process by that, until the agent itself ends. As
+// zombies they would take a pid each for as long as it works.
+func (a *agent) reapOrphans() {
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	defer signal.Stop(died)
+	for {
+		select {
+		case <-a.exited:
+			return
+		case <-died:
+		}
+		if all, err := table(); err == nil { // else the next one is as good, or the end
+			reapZombies(all, a.cmd.Process.Pid)
+		}
+		select {
+		case <-a.exited:
+			return
+		case <-time.After(reapPeriod):
+		}
+	}
 }
 
 // feed writes the prompt. A harness that closes its standard input early, or

@@ -21,20 +21,19 @@ type process struct {
 
 // members returns the living processes of an attempt: the descendants of root
 // (0: none) and everything that carries the mark; never root or this process.
-// It reaps children of this process that are zombies, but for keep.
+// Where root is this process, its zombies are reaped, but for keep.
 func members(attempt string, root, keep int) ([]int, error) {
 	all, err := table()
 	if err != nil {
 		return nil, err
 	}
 	self := os.Getpid()
+	if root == self {
+		reapZombies(all, keep)
+	}
 	parent := make(map[int]int, len(all))
 	for _, p := range all {
 		parent[p.pid] = p.parent
-		if p.zombie && p.parent == self && root == self && p.pid != keep {
-			var status unix.WaitStatus
-			_, _ = unix.Wait4(p.pid, &status, unix.WNOHANG, nil) // gone already is as good
-		}
 	}
 	below := func(pid int) bool {
 		for hops := 0; root != 0 && pid > 1 && hops < 1000; hops++ {
@@ -54,6 +53,18 @@ func members(attempt string, root, keep int) ([]int, error) {
 		}
 	}
 	return found, nil
+}
+
+// reapZombies waits for the children of this process that have ended, but for
+// keep.
+func reapZombies(all []process, keep int) {
+	self := os.Getpid()
+	for _, p := range all {
+		if p.zombie && p.parent == self && p.pid != keep {
+			var status unix.WaitStatus
+			_, _ = unix.Wait4(p.pid, &status, unix.WNOHANG, nil) // gone already is as good
+		}
+	}
 }
 
 // KillAll kills every process of an attempt until none is left: what carries
