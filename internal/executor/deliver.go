@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/fault"
@@ -14,6 +15,25 @@ func (x *Executor) bring(ctx context.Context, a tallyman.Attempt, obs tallyman.O
 		return err
 	}
 	return x.history.Compact(ctx, a.Journal)
+}
+
+// payEvery is how long what could not be delivered is left alone: each try
+// reads its journal anew.
+const payEvery = 15 * time.Second
+
+// payOwed delivers what is owed, as far as History takes it.
+func (x *Executor) payOwed(ctx context.Context) error {
+	if time.Now().Before(x.payNext) {
+		return nil
+	}
+	owed, err := x.store.OwedAttempts(ctx)
+	for _, a := range owed {
+		err = errors.Join(err, x.deliverOwed(ctx, a))
+	}
+	if err != nil {
+		x.payNext = time.Now().Add(payEvery)
+	}
+	return err
 }
 
 // deliverOwed tries again what History did not take. Where the journal is not

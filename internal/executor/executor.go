@@ -82,7 +82,9 @@ type Executor struct {
 	log      *slog.Logger
 	serving  bool // this process goes on to look after what it finds
 
-	seen map[tallyman.AttemptRef]*memory // only passes touch it
+	// Only passes touch these.
+	seen    map[tallyman.AttemptRef]*memory
+	payNext time.Time // what is owed is not tried again before
 }
 
 // memory is what this process has seen of an attempt and done about it. Its
@@ -143,12 +145,7 @@ func (x *Executor) pass(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	owed, err := x.store.OwedAttempts(ctx)
-	errs = append(errs, err)
-	for _, a := range owed {
-		errs = append(errs, x.deliverOwed(ctx, a))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, x.payOwed(ctx))...)
 }
 
 // drive makes right what is not, for one attempt.
