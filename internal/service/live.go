@@ -18,12 +18,16 @@ type delta struct {
 	line  []byte
 }
 
-// take adds deltas that have come. One that cannot be read is left out: it is
-// for display only.
+// maxWaiting is how many deltas may wait for the event that they follow. More
+// do only when it does not come.
+const maxWaiting = 4096
+
+// take adds deltas that have come. One that cannot be read, or is one too
+// many, is left out: it is for display only.
 func (l *live) take(lines [][]byte) {
 	for _, line := range lines {
 		var d tallyman.Delta
-		if json.Unmarshal(line, &d) == nil {
+		if len(l.waiting) < maxWaiting && json.Unmarshal(line, &d) == nil {
 			l.waiting = append(l.waiting, delta{d.After, line})
 		}
 	}

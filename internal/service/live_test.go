@@ -29,3 +29,18 @@ func TestDeltasComeWhereTheyBelong(t *testing.T) {
 		t.Errorf("%d still wait", len(l.waiting))
 	}
 }
+
+func TestDeltasOfAnEventThatNeverComesDoNotPileUp(t *testing.T) {
+	var l live
+	for range 100 {
+		for range 100 {
+			l.take([][]byte{[]byte(`{"delta":"x","type":"text","after":1000000}`)})
+		}
+		if err := l.at(1, func([]byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(l.waiting); n != maxWaiting {
+		t.Errorf("%d wait, want at most %d", n, maxWaiting)
+	}
+}
