@@ -109,7 +109,7 @@ func (w *Workspace) UnmarshalJSON(b []byte) error {
 }
 
 // DefaultBackoff is what Retry.Backoff is when not given; MaxBackoff is what
-// doubling stops at.
+// doubling stops at, unless the first wait is longer already.
 const (
 	DefaultBackoff = 2 * time.Second
 	MaxBackoff     = 5 * time.Minute

@@ -34,12 +34,14 @@ func (r Retry) Next(last AttemptEnd, earlier []AttemptEnd) (wait time.Duration, 
 	if wait == 0 {
 		wait = DefaultBackoff
 	}
-	for range len(earlier) {
-		if wait *= 2; wait >= MaxBackoff {
-			return MaxBackoff, true
+	ceiling := max(wait, MaxBackoff)
+	for range earlier {
+		if wait > ceiling/2 {
+			return ceiling, true
 		}
+		wait *= 2
 	}
-	return min(wait, MaxBackoff), true
+	return wait, true
 }
 
 // allowance is how many retries the end permits, and whether it permits any

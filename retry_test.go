@@ -79,3 +79,15 @@ func TestBackoffDoublesUpToItsCeiling(t *testing.T) {
 		earlier = append(earlier, tallyman.AttemptEnd{Reason: tallyman.NodeLost})
 	}
 }
+
+func TestABackoffThatIsLongerThanTheCeilingIsKept(t *testing.T) {
+	for _, want := range []time.Duration{10 * time.Minute, 1 << 62} {
+		policy := tallyman.Retry{Backoff: tallyman.Duration(want), Safe: true}
+		for earlier := range 3 {
+			got, again := policy.Next(tallyman.AttemptEnd{Reason: tallyman.NodeLost}, make([]tallyman.AttemptEnd, earlier))
+			if !again || got != want {
+				t.Errorf("after %d: got %s, want %s", earlier, got, want)
+			}
+		}
+	}
+}
