@@ -370,6 +370,18 @@ func TestAnAttemptIsDriven(t *testing.T) {
 				s.at(100, func() {})
 			},
 		},
+		"an interrupted one that does not end is killed, stopped or not": {
+			"note adopted@0\norder Stopped@20\nkill@642\nend Stopped@643\ncompact@643\ngone@643\nforget@643",
+			func(s *stage) {
+				s.works()
+				s.serve()
+				s.at(10, func() { s.attempt().Final = &tallyman.Outcome{Interrupted: true, Started: true} })
+				s.at(20, s.stops)
+				time.Sleep(622 * time.Second)
+				s.at(643, func() { s.ends(nil) })
+				s.at(643, func() {})
+			},
+		},
 		"ended otherwise, its runner lives on and is killed": {
 			"note adopted@0\nend JournalMismatch@5\nkill@36\ncompact@37\ngone@37\nforget@37",
 			func(s *stage) {

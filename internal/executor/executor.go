@@ -91,10 +91,11 @@ type Executor struct {
 // patience counts from what it has seen itself: nobody's fault is a time in
 // which no server was up.
 type memory struct {
-	since    time.Time // first seen
-	stopTold time.Time // zero: not yet
-	known    bool
-	lateTold bool
+	since     time.Time // first seen
+	stopTold  time.Time // zero: not yet
+	finalSeen time.Time // zero: not yet
+	known     bool
+	lateTold  bool
 }
 
 // New makes an executor.
@@ -247,17 +248,17 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 			return err
 		}
 	}
-	if a.Run.StopRequestedAt != nil {
-		if m.stopTold.IsZero() {
-			m.stopTold = time.Now()
-			x.channel.Stop(ref, tallyman.StopOrder{Reason: a.Run.StopReason, Message: a.Run.Message})
-		}
-		if time.Since(m.stopTold) > x.patience.Stop && a.Attempt.Final == nil {
-			return x.backend.Kill(ctx, ref)
-		}
-		return nil
+	if a.Run.StopRequestedAt != nil && m.stopTold.IsZero() {
+		m.stopTold = time.Now()
+		x.channel.Stop(ref, tallyman.StopOrder{Reason: a.Run.StopReason, Message: a.Run.Message})
 	}
 	if a.Attempt.Final != nil {
+		return x.awaitDrain(ctx, ref, m)
+	}
+	if !m.stopTold.IsZero() {
+		if time.Since(m.stopTold) > x.patience.Stop {
+			return x.backend.Kill(ctx, ref)
+		}
 		return nil
 	}
 	if late := x.late(a.Attempt); late != "" {
@@ -285,6 +286,18 @@ func (x *Executor) listen(ctx context.Context, a tallyman.Active) error {
 		return x.service.Silent(ctx, ref, &contact)
 	case silent < x.patience.Quiet && told:
 		return x.service.Silent(ctx, ref, nil)
+	}
+	return nil
+}
+
+// awaitDrain gives a runner that has said its last word the time to deliver
+// the rest. The word was that it was interrupted: any other has settled it.
+func (x *Executor) awaitDrain(ctx context.Context, ref tallyman.AttemptRef, m *memory) error {
+	if m.finalSeen.IsZero() {
+		m.finalSeen = time.Now()
+	}
+	if time.Since(m.finalSeen) > x.patience.Stop+x.patience.Drain {
+		return x.backend.Kill(ctx, ref)
 	}
 	return nil
 }
