@@ -165,3 +165,12 @@ func TestEveryReasonHasOneStateAndUnknownIsNeverSuccess(t *testing.T) {
 		t.Errorf("no reason: %s", got)
 	}
 }
+
+// How an attempt ended is told of the run until its next one is on its way.
+func TestTheNextAttemptHasNoExitCodeYet(t *testing.T) {
+	run := tallyman.Run{State: tallyman.Queued, Attempt: 1, ExitCode: new(3), NotBefore: new(time.Now()), Version: 4}
+	got, err := run.Apply(tallyman.Trigger{Kind: tallyman.TriggerAdmitted, At: time.Now(), Attempt: 1})
+	if err != nil || got.State != tallyman.Starting || got.Attempt != 2 || got.ExitCode != nil || got.NotBefore != nil || got.Version != 5 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

@@ -46,7 +46,12 @@ func (x *Executor) deliverOwed(ctx context.Context, a tallyman.Attempt) error {
 	if err != nil && !hopeless(err) {
 		return err
 	}
-	return errors.Join(err, x.service.Delivered(ctx, a.Ref()))
+	told := x.service.Delivered(ctx, a.Ref())
+	if tallyman.CodeOf(told) == tallyman.NotFound {
+		// Its run was removed meanwhile: what was delivered is nobody's.
+		return errors.Join(err, x.history.Delete(ctx, a.Journal))
+	}
+	return errors.Join(err, told)
 }
 
 // hopeless reports whether History will never take these events: it has

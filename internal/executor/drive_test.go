@@ -196,7 +196,7 @@ func (s *stage) Delivered(context.Context, tallyman.AttemptRef) error {
 	defer s.mu.Unlock()
 	s.does("delivered")
 	s.owed = nil
-	return nil
+	return s.errs["delivered"]
 }
 
 func (s *stage) Note(_ context.Context, _ tallyman.AttemptRef, kind, _ string) error {
@@ -247,6 +247,14 @@ func (c channel) Forget(tallyman.AttemptRef) {
 }
 
 type history struct{ *stage }
+
+func (h history) Delete(_ context.Context, journals ...string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.does("delete %s", strings.Join(journals, " "))
+	h.history = nil
+	return nil
+}
 
 func (h history) Next(context.Context, string) (uint64, error) {
 	h.mu.Lock()
@@ -554,6 +562,19 @@ func TestWhatAnEarlierServerOwedIsDelivered(t *testing.T) {
 				t.Errorf("History has %q", s.history)
 			}
 		})
+	}
+}
+
+// A run may be removed while what it was owed is on its way.
+func TestWhatWasDeliveredOfARemovedRunIsDeleted(t *testing.T) {
+	s := play(t, "compact@0\ndelivered@0\ndelete J@0", func(s *stage) {
+		s.owed = []tallyman.Attempt{{RunID: ref.RunID, Number: 1, Journal: "J", Gone: true, Owed: true}}
+		s.active, s.journal, s.obs = nil, []string{"a"}, tallyman.Observation{Gone: true, Journal: "J", Last: 1}
+		s.errs["delivered"] = tallyman.Errorf(tallyman.NotFound, "there is no such run")
+		s.serve()
+	})
+	if len(s.history) != 0 {
+		t.Errorf("History has %q", s.history)
 	}
 }
 

@@ -60,6 +60,7 @@ type History interface {
 	Next(ctx context.Context, journal string) (uint64, error)
 	Append(ctx context.Context, journal string, from uint64, lines [][]byte) (uint64, error)
 	Compact(ctx context.Context, journal string) error
+	Delete(ctx context.Context, journals ...string) error
 }
 
 // Patience is how long the executor waits for others.
