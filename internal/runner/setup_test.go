@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,12 +76,12 @@ func TestAPromptIsFetchedAgainFromAServerThatComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.spec.Env = append(a.spec.Env, tallyman.EnvVar{Name: "WANT", Value: want})
-	asked := 0
+	var asked atomic.Int32
 	a.before = func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/files/prompt") {
 			return false
 		}
-		switch asked++; asked {
+		switch asked.Add(1) {
 		case 1:
 			panic(http.ErrAbortHandler) // it is killed before it answers
 		case 2:
@@ -94,8 +95,8 @@ func TestAPromptIsFetchedAgainFromAServerThatComesAndGoes(t *testing.T) {
 		return true
 	}
 	a.work(t.Context()).ended(tallyman.Completed)
-	if said := strings.Join(a.texts(tallyman.EventText), "\n"); said != "same" || asked != 4 {
-		t.Errorf("asked %d times, the agent says %q", asked, said)
+	if said := strings.Join(a.texts(tallyman.EventText), "\n"); said != "same" || asked.Load() != 4 {
+		t.Errorf("asked %d times, the agent says %q", asked.Load(), said)
 	}
 }
 
