@@ -153,8 +153,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // readBody reads a body up to a limit, TooLarge above it.
 func readBody(c call, limit int64, into *bytes.Buffer) error {
-	if n := c.r.ContentLength; n > 0 && n <= limit {
-		into.Grow(int(n) + bytes.MinRead)
+	if n := c.r.ContentLength; n > 0 && n <= limit && int(n)+bytes.MinRead > into.Cap() {
+		*into = *bytes.NewBuffer(make([]byte, 0, int(n)+bytes.MinRead)) // Grow would double it
 	}
 	_, err := into.ReadFrom(http.MaxBytesReader(c.w, c.r.Body, limit))
 	var big *http.MaxBytesError

@@ -13,8 +13,9 @@ import (
 
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// pooled is how large a buffer may be to be kept for the next call.
-const pooled = 8 << 20
+// pooled is how large a buffer may be to be kept for the next call: a runner's
+// usual batch fits, one long line does not.
+const pooled = 5 << 20
 
 // events takes NDJSON into History, from the cursor that the caller names.
 // They are fenced by journal, contiguity and bytes, not by epoch: an attempt

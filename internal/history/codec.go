@@ -77,7 +77,7 @@ func (c *codec) pack(from uint64, lines [][]byte) []block {
 }
 
 func (c *codec) encode(first, last uint64, raw []byte) block {
-	data := c.enc.EncodeAll(raw, make([]byte, 0, len(raw)/3+64))
+	data := c.enc.EncodeAll(raw, make([]byte, 0, min(len(raw), maxBlock)/3+64))
 	return block{first: first, last: last, raw: len(raw), data: data}
 }
 

@@ -11,7 +11,10 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-const readChunk = 128 << 10
+const (
+	readChunk = 128 << 10
+	roomy     = 16 // chunks in a row that a larger buffer outlives what it was made for
+)
 
 // Reader reads a journal from its beginning, while it is written or long
 // after. It never changes anything, and it is for one goroutine.
@@ -32,6 +35,7 @@ type Reader struct {
 	next uint64 // cursor of the next record
 	buf  []byte // of the file, from off on
 	mem  []byte // what buf is a part of
+	lean int    // how many chunks in a row would have fitted in much less
 	bad  error  // damage stays
 }
 
@@ -132,7 +136,7 @@ func (r *Reader) enter(first uint64) error {
 	if err != nil {
 		return fmt.Errorf("open journal: %w", err)
 	}
-	n := Reader{dir: r.dir, head: r.head, file: f, first: first, next: first, mem: r.mem}
+	n := Reader{dir: r.dir, head: r.head, file: f, first: first, next: first, mem: r.mem, lean: r.lean}
 	if err := n.header(path); err != nil {
 		f.Close()
 		if unread := new(fs.PathError); errors.As(err, &unread) || tallyman.CodeOf(err) == tallyman.Unsupported {
@@ -209,7 +213,11 @@ func (r *Reader) need(n int) error {
 		}
 		room = max(room, int(min(int64(n), info.Size()-r.off)))
 	}
-	if room > len(r.mem) || len(r.mem) > 4*room {
+	if r.lean++; len(r.mem) <= 4*room {
+		r.lean = 0
+	}
+	if room > len(r.mem) || r.lean > roomy {
+		r.lean = 0
 		mem := make([]byte, room)
 		copy(mem, r.buf)
 		r.mem = mem

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -116,5 +117,28 @@ func TestSeekGoesToAnyRecordAndNotBeyond(t *testing.T) {
 	}
 	if err := r.Seek(42); tallyman.CodeOf(err) != tallyman.Invalid {
 		t.Errorf("Seek beyond the end: %v", err)
+	}
+}
+
+// Long records among short ones: the buffer that held one holds the next.
+func TestLongRecordsShareABuffer(t *testing.T) {
+	const long, n = 4 << 20, 12
+	dir := t.TempDir()
+	w := create(t, dir, journal.Options{})
+	rec := make([]byte, long)
+	for range n {
+		w.Append([]byte("short"))
+		w.Append(rec)
+	}
+	w.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, last, _, err := journal.Last(dir)
+	runtime.ReadMemStats(&after)
+	if err != nil || last != 2*n {
+		t.Fatalf("last %d, %v", last, err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 4*long {
+		t.Errorf("%d records of %d bytes took %d bytes of memory", n, long, used)
 	}
 }

@@ -79,20 +79,21 @@ func (u *uplink) report(ctx context.Context) error {
 // whoever watches. A server that cannot take them now is asked again; facts
 // and orders flow on meanwhile.
 func (u *uplink) pushEvents(ctx context.Context) error {
-	r, _, err := journal.Open(u.dir)
+	in, _, err := journal.Open(u.dir)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer in.Close()
+	r := &batcher{in: in}
 	sent := u.delivered()
-	if err := r.Seek(sent); err != nil {
+	if err := r.seek(sent); err != nil {
 		return err
 	}
 	var body []byte
 	wait := shortest
 	for u.more(ctx, sent) {
 		body = u.takeDeltas(body[:0])
-		last, b, err := u.gather(r, sent, body)
+		last, b, err := r.gather(body, sent, u.journal.Durable())
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (u *uplink) pushEvents(ctx context.Context) error {
 			if next > u.journal.Durable()+1 {
 				return tallyman.Errorf(tallyman.Conflict, "history has %d events of a journal with %d", next-1, u.journal.Durable())
 			}
-			if err := r.Seek(next - 1); err != nil {
+			if err := r.seek(next - 1); err != nil {
 				return err
 			}
 		}
@@ -200,19 +201,38 @@ func (u *uplink) takeDeltas(body []byte) []byte {
 	return body
 }
 
-// gather appends what is durable after sent, up to a batch.
-func (u *uplink) gather(r *journal.Reader, sent uint64, body []byte) (last uint64, _ []byte, _ error) {
-	last = sent
-	for durable := u.journal.Durable(); last < durable && len(body) < maxBatch; {
-		cursor, rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
+// batcher reads a journal a batch at a time. The record that does not fit in
+// one begins the next.
+type batcher struct {
+	in     *journal.Reader
+	cursor uint64
+	rec    []byte // nil: none was left over
+}
+
+func (b *batcher) seek(after uint64) error {
+	b.rec = nil
+	return b.in.Seek(after)
+}
+
+// gather appends the records after sent, up to the durable one and as many as
+// a batch may have, one of them at least.
+func (b *batcher) gather(body []byte, sent, durable uint64) (last uint64, _ []byte, _ error) {
+	for last = sent; last < durable; {
+		if b.rec == nil {
+			cursor, rec, err := b.in.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return last, body, err
+			}
+			b.cursor, b.rec = cursor, rec
+		}
+		if last > sent && len(body)+len(b.rec) >= maxBatch {
 			break
 		}
-		if err != nil {
-			return last, body, err
-		}
-		body = append(append(body, rec...), '\n')
-		last = cursor
+		body = append(append(body, b.rec...), '\n')
+		last, b.rec = b.cursor, nil
 	}
 	return last, body, nil
 }

@@ -22,7 +22,7 @@ import (
 
 const (
 	heartbeat  = 10 * time.Second // at the latest; sooner where the lease is short
-	maxBatch   = 8 << 20          // bytes of events in one call, unless one event is larger
+	maxBatch   = 4 << 20          // bytes of events in one call, unless one event is larger
 	maxDeltas  = 256 << 10        // bytes of text that waits for a watcher
 	callPeriod = time.Minute
 )
