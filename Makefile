@@ -7,7 +7,7 @@ LDFLAGS  := -s -w -X github.com/tallyman-dev/tallyman.Version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SEEDS    ?= 30
 
-.PHONY: help build test lint generate verify e2e bench soak clean
+.PHONY: help build test lint generate verify e2e kube bench soak clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ lint: ## gofmt, go vet (all tags), staticcheck
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	GOOS=darwin $(GO) vet ./cmd/...
-	$(GO) vet -tags 'e2e browser faults' ./...
+	$(GO) vet -tags 'e2e browser faults kube' ./...
 	$(GO) run $(STATICCHECK) ./...
 
 generate: ## write what is generated: docs/openapi.json, docs/cli.md
@@ -42,6 +42,10 @@ e2e: build ## real Claude Code CLI, real Chromium, crash loop of SEEDS seeds, ne
 	$(GO) test -count=1 -tags 'browser' -timeout 10m ./internal/web/...
 	$(GO) test -count=1 -tags 'faults' -timeout 30m ./test/crash/... -seeds $(SEEDS)
 	./test/newcomer.sh
+
+kube: ## tallyman-server in a real one-node cluster; as root; the first time it builds that, some 20 minutes
+	./test/cluster/build.sh
+	$(GO) test -count=1 -tags 'kube' -timeout 30m ./test/kube/...
 
 bench: build ## every benchmark, product and peer in one run
 	$(GO) run ./test/bench

@@ -39,10 +39,40 @@ type AgentSpec struct {
 	Retry       Retry                      `json:"retry,omitzero"`
 	Outputs     []Output                   `json:"outputs,omitempty"`
 	Workspace   Workspace                  `json:"workspace,omitzero"`
-	MCPServers  map[string]json.RawMessage `json:"mcpServers,omitempty"` // as the harness knows them; "required": true is ours
-	Settings    map[string]json.RawMessage `json:"settings,omitempty"`   // particular to the harness
-	PodTemplate json.RawMessage            `json:"podTemplate,omitempty"`
+	MCPServers  map[string]json.RawMessage `json:"mcpServers,omitempty"`  // as the harness knows them; "required": true is ours
+	Settings    map[string]json.RawMessage `json:"settings,omitempty"`    // particular to the harness
+	Runner      RunnerMode                 `json:"runner,omitempty"`      // kube only
+	Workload    Workload                   `json:"workload,omitempty"`    // kube only
+	PodTemplate json.RawMessage            `json:"podTemplate,omitempty"` // kube only: a Pod's metadata and spec, under ours
 }
+
+// RunnerMode says how a runner gets into the agent's container.
+type RunnerMode string
+
+// The modes. RunnerInject, the default, copies it there in an init container;
+// RunnerImage finds it in the image, at /tallyman-runner; RunnerBare has none:
+// the image's own entrypoint is the agent.
+const (
+	RunnerInject RunnerMode = "inject"
+	RunnerImage  RunnerMode = "image"
+	RunnerBare   RunnerMode = "bare"
+)
+
+// RunnerModes lists every mode.
+var RunnerModes = []RunnerMode{RunnerInject, RunnerImage, RunnerBare}
+
+// Workload says which object an attempt is in a cluster.
+type Workload string
+
+// The workloads: a Job, the default, or the same Pod without one, for
+// clusters whose Job controller is slow.
+const (
+	WorkloadJob Workload = "job"
+	WorkloadPod Workload = "pod"
+)
+
+// Workloads lists every workload.
+var Workloads = []Workload{WorkloadJob, WorkloadPod}
 
 // EnvVar is one variable of the harness's environment.
 type EnvVar struct {

@@ -49,7 +49,7 @@ func (r Run) Apply(t Trigger) (Run, error) {
 		if !inFlight || r.State == Running {
 			return r, nil
 		}
-		r.State = Running
+		r.State, r.Waiting = Running, nil
 		if r.StartedAt == nil {
 			r.StartedAt = &t.At
 		}
@@ -60,7 +60,7 @@ func (r Run) Apply(t Trigger) (Run, error) {
 		}
 		r.ExitCode, r.OOMKills = t.Outcome.ExitCode, r.OOMKills+t.Outcome.OOMKills
 		if t.RetryAt != nil && r.StopRequestedAt == nil {
-			r.State, r.NotBefore = Queued, t.RetryAt
+			r.State, r.NotBefore, r.Waiting = Queued, t.RetryAt, nil
 			r.Message = t.Message
 			break
 		}
@@ -79,7 +79,7 @@ func (r Run) Apply(t Trigger) (Run, error) {
 		}
 
 	case TriggerWaiting:
-		if r.State != Queued || t.Attempt != r.Attempt || sameWait(r.Waiting, t.Waiting) {
+		if r.State != Queued && r.State != Starting || t.Attempt != r.Attempt || sameWait(r.Waiting, t.Waiting) {
 			return r, nil
 		}
 		r.Waiting = t.Waiting

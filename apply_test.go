@@ -54,7 +54,7 @@ func TestEveryStateAndTrigger(t *testing.T) {
 			tallyman.Succeeded: same, tallyman.Failed: same, tallyman.Stopped: same,
 		},
 		tallyman.TriggerWaiting: {
-			tallyman.Queued: "queued", tallyman.Starting: same, tallyman.Running: same, tallyman.Suspended: same,
+			tallyman.Queued: "queued", tallyman.Starting: "starting", tallyman.Running: same, tallyman.Suspended: same,
 			tallyman.Succeeded: same, tallyman.Failed: same, tallyman.Stopped: same,
 		},
 	}
@@ -172,5 +172,21 @@ func TestTheNextAttemptHasNoExitCodeYet(t *testing.T) {
 	got, err := run.Apply(tallyman.Trigger{Kind: tallyman.TriggerAdmitted, At: time.Now(), Attempt: 1})
 	if err != nil || got.State != tallyman.Starting || got.Attempt != 2 || got.ExitCode != nil || got.NotBefore != nil || got.Version != 5 {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// What an attempt waited for is told until it is at work, or over.
+func TestAWaitOfAnAttemptEndsWithIt(t *testing.T) {
+	waits := run(tallyman.Starting)
+	waits.Waiting = &tallyman.Waiting{Reason: tallyman.PodPending, Detail: "no node"}
+	for _, trigger := range []tallyman.Trigger{
+		{Kind: tallyman.TriggerAgentStarted, At: t1, Attempt: 2},
+		{Kind: tallyman.TriggerEnded, At: t1, Attempt: 2, Reason: tallyman.Unschedulable},
+		{Kind: tallyman.TriggerEnded, At: t1, Attempt: 2, Reason: tallyman.RunnerLost, RetryAt: &t1},
+		{Kind: tallyman.TriggerWaiting, At: t1, Attempt: 2},
+	} {
+		if got, err := waits.Apply(trigger); err != nil || got.Waiting != nil {
+			t.Errorf("after %s it waits for %+v, %v", trigger.Kind, got.Waiting, err)
+		}
 	}
 }

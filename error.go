@@ -30,6 +30,8 @@ type Error struct {
 	Message string
 	// Reason is why a run would have ended so, where one applies.
 	Reason Reason
+	// Wait is the gate that has to open first, where one is known.
+	Wait WaitReason
 	// Err is what caused it; the message already tells it.
 	Err error
 }

@@ -34,12 +34,14 @@ var house = map[string][]string{
 	"internal/scheduler":           {},
 	"internal/executor":            {"fault"},
 
+	"internal/envfrom":   {},
 	"internal/journal":   {},
 	"internal/mask":      {},
 	"internal/price":     {},
-	"internal/harness":   {"price"},                               // what a model's tokens cost, where the harness does not say
-	"internal/runner":    {"journal", "harness", "mask", "fault"}, // a process of its own that is made of these
-	"internal/local":     {"runner", "journal", "fault"},          // it kills what a dead runner left, and reads its journal
+	"internal/harness":   {"price"},                                         // what a model's tokens cost, where the harness does not say
+	"internal/runner":    {"journal", "harness", "mask", "render", "fault"}, // a process of its own that is made of these
+	"internal/local":     {"runner", "journal", "envfrom", "fault"},         // it kills what a dead runner left, and reads its journal
+	"internal/kube":      {"envfrom"},                                       // both backends resolve what an agent declares
 	"internal/gateway":   {"fault"},
 	"internal/fakemodel": {},
 
@@ -51,6 +53,7 @@ var house = map[string][]string{
 
 	"internal/cli":        {"*"}, // puts the rooms together
 	"cmd/tallyman":        {"*"},
+	"cmd/tallyman-server": {"*"}, // hands the cluster in
 	"cmd/tallyman-runner": {"runner", "harness"},
 }
 

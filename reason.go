@@ -99,7 +99,7 @@ func Reasons() []Reason {
 	return all
 }
 
-// WaitReason says which gate holds a queued run back.
+// WaitReason says which gate holds back a run that is queued or starting.
 type WaitReason string
 
 // The waiting reasons.
@@ -116,4 +116,6 @@ const (
 	ClusterUnknown     WaitReason = "ClusterUnknown"
 	Approval           WaitReason = "Approval"
 	NoBackend          WaitReason = "NoBackend"
+	// PodPending: the cluster has the attempt and has not started its agent.
+	PodPending WaitReason = "PodPending"
 )

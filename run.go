@@ -111,7 +111,7 @@ func (r Run) AgentKey() string { return AgentKey(r.Namespace, r.Agent) }
 // AgentKey names an agent across namespaces: NAMESPACE/NAME.
 func AgentKey(namespace, agent string) string { return namespace + "/" + agent }
 
-// Waiting says what holds a queued run back.
+// Waiting says what holds a run back that is queued or starting.
 type Waiting struct {
 	Reason   WaitReason `json:"reason"`
 	Detail   string     `json:"detail"`
@@ -142,6 +142,8 @@ type Attempt struct {
 	StderrTail string `json:"stderr_tail,omitempty"` // last 50 lines
 	OutputTail string `json:"output_tail,omitempty"` // last 50 lines
 
+	Evidence *Evidence `json:"evidence,omitempty"` // what a cluster said about it
+
 	Journal     string `json:"journal,omitempty"` // its id, once a runner has said hello
 	LastCursor  uint64 `json:"last_cursor"`       // the highest that control has seen
 	FinalCursor uint64 `json:"final_cursor"`      // the journal's last, 0 while unknown
@@ -150,6 +152,7 @@ type Attempt struct {
 	KeyHash []byte   `json:"-"` // SHA-256 of the attempt key
 	Final   *Outcome `json:"-"` // what the runner's last event said
 	Gone    bool     `json:"-"` // its processes are known to be gone: the slot is free
+	Object  string   `json:"-"` // what the backend has made for it: a Job's UID; "" where it keeps none
 	Owed    bool     `json:"-"` // gone, and History lacks events that its journal has
 }
 

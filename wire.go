@@ -15,8 +15,11 @@ import (
 //	PUT  artifacts/{name}         ?digest=&size=&offset=; HEAD tells the offset to go on from
 //	GET  files/{name}             "prompt"
 //
-// Every call carries the attempt's key as its bearer token; the runner has it
-// from an inherited pipe. Each side passes over fields that it does not know.
+// Every call carries the attempt's key as its bearer token. On one machine the
+// runner has it from an inherited pipe. In a cluster its first hello carries
+// its Pod's token instead, whose audience is TokenAudience, and the header
+// Tallyman-Cluster the cluster's name where the server knows several; the
+// welcome brings the key. Each side passes over fields that it does not know.
 
 // Hello is the first word of a runner, and after each lost connection.
 type Hello struct {
@@ -26,10 +29,18 @@ type Hello struct {
 	Process    string `json:"process,omitempty"` // the runner's pid or Pod UID
 }
 
+// Proof is what the caller of a hello has shown to be: somebody who has the
+// attempt's key, or a Pod of the attempt.
+type Proof struct {
+	Key string
+	Pod string // its UID
+}
+
 // Welcome answers a hello.
 type Welcome struct {
 	Epoch        int64      `json:"epoch"`
-	LeaseSeconds int        `json:"lease_seconds"` // after so long without a report the connection counts as lost
+	AttemptKey   string     `json:"attempt_key,omitempty"` // for who came with a token
+	LeaseSeconds int        `json:"lease_seconds"`         // after so long without a report the connection counts as lost
 	Spec         RunnerSpec `json:"spec"`
 }
 
@@ -128,10 +139,20 @@ type Delta struct {
 	After uint64 `json:"after,omitempty"`
 }
 
-// Bootstrap is what a local runner reads from its inherited pipe, as JSON.
+// ClusterHeader names the cluster whose token a hello carries.
+const ClusterHeader = "Tallyman-Cluster"
+
+// Bootstrap is what a runner knows before its first hello. A local one reads
+// it from its inherited pipe, as JSON; one in a Pod has it from its command
+// line and from what is mounted there.
 type Bootstrap struct {
 	Attempt string `json:"attempt"` // an AttemptRef
-	Socket  string `json:"socket"`  // the server's
+	Dir     string `json:"dir"`     // the attempt's folder: journal, home, tmp
+	Socket  string `json:"socket"`  // the server's, on this machine
 	Key     string `json:"key"`
-	Dir     string `json:"dir"` // the attempt's folder: journal, home, tmp
+
+	Server  string `json:"-"` // URL of a server elsewhere
+	CA      string `json:"-"` // file with the authorities behind it, "": the system's
+	Token   string `json:"-"` // file with the Pod's token, read anew for each hello
+	Cluster string `json:"-"`
 }

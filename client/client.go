@@ -7,6 +7,8 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +38,19 @@ func New(base, token string) (*Client, error) {
 		return nil, tallyman.Errorf(tallyman.Invalid, "server %q: write it like http://127.0.0.1:7333", base)
 	}
 	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}, nil
+}
+
+// TrustOnly makes the client take nobody's word for the server but that of
+// these authorities, PEM. It is to be called before the first call.
+func (c *Client) TrustOnly(pem []byte) error {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return tallyman.Errorf(tallyman.Invalid, "who vouches for server %s: there is no certificate", c.base)
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	c.http = &http.Client{Transport: t}
+	return nil
 }
 
 // NewSocket makes a client of the server behind a socket.

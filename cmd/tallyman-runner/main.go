@@ -1,5 +1,6 @@
-// Tallyman-runner is the runner alone: what works one attempt. It is started
-// by a server and is of no use by hand.
+// Tallyman-runner is the runner alone: what works one attempt, as a process of
+// a machine or as the first one of a Pod. It is started by a server and is of
+// no use by hand.
 package main
 
 import (
@@ -17,6 +18,10 @@ func main() {
 		switch os.Args[1] {
 		case "runner":
 			os.Exit(runner.Main(tallyman.Version, os.Stderr))
+		case "pod":
+			os.Exit(runner.Pod(tallyman.Version, os.Args[2:], os.Stdout, os.Stderr))
+		case "install":
+			os.Exit(runner.Install(os.Args[2:], os.Stderr))
 		case "script":
 			os.Exit(harness.Script(context.Background(), os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		}

@@ -11,5 +11,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Main(context.Background(), tallyman.Version, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Main(context.Background(), cli.Program{Name: "tallyman", Version: tallyman.Version}, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

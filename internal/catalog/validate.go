@@ -68,6 +68,7 @@ func validate(a tallyman.Agent) []*FieldError {
 		note(validName("metadata.namespace", "namespace", a.Namespace))
 	}
 	note(validHarness(spec.Harness))
+	note(validWord("spec.runner", spec.Runner, tallyman.RunnerModes), validWord("spec.workload", spec.Workload, tallyman.Workloads))
 	for i, word := range spec.Command {
 		if i == 0 && word == "" {
 			note(fieldError("spec.command[0]", "the program's name is empty"))
@@ -120,6 +121,21 @@ func validHarness(name string) *FieldError {
 		return fieldError("spec.harness", "unknown harness %q; did you mean %q?", name, near)
 	}
 	return fieldError("spec.harness", "unknown harness %q; write one of %s", name, strings.Join(Harnesses, ", "))
+}
+
+// validWord checks a word out of a closed list; none is the default.
+func validWord[S ~string](path string, word S, known []S) *FieldError {
+	if word == "" || slices.Contains(known, word) {
+		return nil
+	}
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+	}
+	if near := strictyaml.Nearest(string(word), words); near != "" {
+		return fieldError(path, "%q is none of %s; did you mean %q?", word, strings.Join(words, ", "), near)
+	}
+	return fieldError(path, "%q is none of %s", word, strings.Join(words, ", "))
 }
 
 // validLimits puts the root's rules about limits at their paths: each of its

@@ -34,18 +34,18 @@ const (
 )
 
 // Main runs the command line of one process and returns its exit code.
-func Main(ctx context.Context, version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func Main(ctx context.Context, p Program, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// These two are programs of their own: they start with every attempt and
 	// need nothing of the rest.
 	if len(args) > 0 {
 		switch args[0] {
 		case "runner":
-			return runner.Main(version, stderr)
+			return runner.Main(p.Version, stderr)
 		case "script":
 			return harness.Script(ctx, args[1:], stdin, stdout, stderr)
 		}
 	}
-	c := &command{version: version, in: stdin, out: stdout, errOut: stderr, env: environ{os.LookupEnv}, flags: map[string]string{}}
+	c := &command{program: p, in: stdin, out: stdout, errOut: stderr, env: environ{os.LookupEnv}, flags: map[string]string{}}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -116,7 +116,7 @@ func (e environ) home() string { return e.get("HOME") }
 
 // command is what all verbs share.
 type command struct {
-	version     string
+	program     Program
 	in          io.Reader
 	out, errOut io.Writer
 	env         environ
@@ -138,7 +138,7 @@ Then:         tallyman ls; tallyman up
 
 -o json and -o yaml print one object and nothing else. The long name of -o is
 --output-format in every verb, because run's --output names files to keep.`,
-		SilenceErrors: true, SilenceUsage: true, Version: c.version,
+		SilenceErrors: true, SilenceUsage: true, Version: c.program.Version,
 	}
 	root.SetVersionTemplate("tallyman {{.Version}}\n")
 	needsVerb(root)

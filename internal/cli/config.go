@@ -59,9 +59,9 @@ func (c *command) versionCommand() *cobra.Command {
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.whole() {
-				return c.printObject(map[string]string{"version": c.version})
+				return c.printObject(map[string]string{"version": c.program.Version})
 			}
-			_, err := fmt.Fprintln(c.out, "tallyman", c.version)
+			_, err := fmt.Fprintln(c.out, "tallyman", c.program.Version)
 			return err
 		},
 	}

@@ -74,8 +74,14 @@ func (c *command) connect(ctx context.Context, r role) (*session, error) {
 		if err != nil {
 			return nil, &exitError{ExitUsage, err}
 		}
-		s.Client, err = client.New(cfg.Server, token)
-		return s, err
+		if s.Client, err = client.New(cfg.Server, token); err != nil || cfg.ServerCA == "" {
+			return s, err
+		}
+		pem, err := os.ReadFile(cfg.ServerCA)
+		if err != nil {
+			return nil, usageError("read who vouches for the server: %w", err)
+		}
+		return s, s.Client.TrustOnly(pem)
 	}
 	s.useSocket(s.ensure)
 	return s, s.ensure(ctx)
@@ -148,7 +154,7 @@ func (s *session) ensure(ctx context.Context) error {
 // embed becomes the server of the data folder, on its socket.
 func (s *session) embed(ctx context.Context) error {
 	srv, err := openServer(ctx, serverOptions{
-		cfg: s.cfg, version: s.c.version, role: s.role, env: s.c.env,
+		cfg: s.cfg, program: s.c.program, role: s.role, env: s.c.env,
 		agents: catalog.Resolve(here(), s.cfg.Agents, s.c.env.get),
 		log:    s.c.logger(s.cfg, slog.LevelWarn),
 	})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/tallyman-dev/tallyman/internal/config"
 )
 
 // commonFlags are flags that configure; their names are config's.
@@ -16,6 +18,7 @@ var commonFlags = []struct{ name, help string }{
 	{"data", "the data folder (default $XDG_STATE_HOME/tallyman)"},
 	{"server", "URL of a server to talk to, instead of the data folder's own"},
 	{"token-file", "file with the token for --server (on loopback: DATA/token)"},
+	{"server-ca", "file with who vouches for --server, PEM (default: whom this system trusts)"},
 	{"agents", "where agents are looked for first: files or folders, separated by colons"},
 	{"config", "configuration file (default ./tallyman.yaml)"},
 	{"log-level", "debug, info, warn or error"},
@@ -25,7 +28,12 @@ var commonFlags = []struct{ name, help string }{
 // wrong one.
 var examples = map[string]string{
 	"data": "/var/lib/tallyman", "server": "http://127.0.0.1:7333", "token-file": "/run/secrets/tallyman-token",
-	"agents": "./agents:/etc/tallyman/agents", "config": "tallyman.yaml", "log-level": "debug",
+	"agents": "./agents:/etc/tallyman/agents", "config": "tallyman.yaml", "log-level": "debug", "server-ca": "/etc/tallyman/ca.pem",
+
+	"advertise": "https://10.0.0.5:7333", "tls-cert": "/etc/tallyman/tls.crt", "tls-key": "/etc/tallyman/tls.key",
+	"backend": "kube", "kubeconfig": "~/.kube/config", "cluster": "west", "namespace": "agents", "namespaces": "team-a,team-b",
+	"runner-image": "registry.example/tallyman-runner:1", "default-tag": "1.4.0", "ca-config-map": "internal-ca", "service-account": "agents",
+	"pull-patience": "3m", "keep-objects": "1h",
 
 	"after": "1.42", "age": "168h", "agent": "reviewer", "budget-usd": "1.50", "cursor": "the \"next\" of the page before",
 	"deadline": "30m", "env": "STAGE=test", "file": "prompt.md", "harness": "exec", "idle": "5m", "key": "nightly-2026-11-30",
@@ -43,6 +51,15 @@ func writeItLike(flag string) string {
 // configFlag adds a flag that configures.
 func (c *command) configFlag(flags *pflag.FlagSet, name, help string) {
 	flags.Func(name, help, func(v string) error { c.flags[name] = v; return nil })
+}
+
+// keyFlag adds the flag of a key.
+func (c *command) keyFlag(flags *pflag.FlagSet, k config.Key) {
+	if !k.Switch {
+		c.configFlag(flags, k.Flag(), k.Help)
+		return
+	}
+	flags.BoolFunc(k.Flag(), k.Help, func(v string) error { c.flags[k.Flag()] = v; return nil })
 }
 
 // checkFlags refuses, all at once, values that no flag can mean: nothing at

@@ -24,7 +24,9 @@ func eachVerb(t *testing.T, fn func(c *command, cmd *cobra.Command)) {
 		}
 	}
 	line := func() *command {
-		return &command{version: "dev", env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
+		// With everything that a program may have compiled in.
+		all := Program{Name: "tallyman-server", Version: "dev", Backends: map[string]func(BackendOptions) (Backend, error){"kube": nil}}
+		return &command{program: all, env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
 	}
 	walk(line().root(), nil)
 	for _, path := range paths {
@@ -41,7 +43,7 @@ func eachVerb(t *testing.T, fn func(c *command, cmd *cobra.Command)) {
 func valued(cmd *cobra.Command) []*pflag.Flag {
 	var all []*pflag.Flag
 	add := func(f *pflag.Flag) {
-		if f.Value.Type() != "bool" {
+		if f.Value.Type() != "bool" && f.NoOptDefVal == "" {
 			all = append(all, f)
 		}
 	}
@@ -116,7 +118,7 @@ func exitOf(err error) int {
 func complete(t *testing.T, args ...string) []string {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), "dev", append([]string{"__complete"}, args...), nil, &out, &errOut); code != 0 {
+	if code := Main(t.Context(), Program{Name: "tallyman", Version: "dev"}, append([]string{"__complete"}, args...), nil, &out, &errOut); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errOut.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

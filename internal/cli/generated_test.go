@@ -60,7 +60,7 @@ func TestGeneratedOpenAPI(t *testing.T) {
 }
 
 func TestGeneratedCLI(t *testing.T) {
-	c := &command{version: "dev", env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
+	c := &command{program: Program{Name: "tallyman", Version: "dev"}, env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
 	var b bytes.Buffer
 	b.WriteString("# The command line\n\nWritten by `make generate` from the commands themselves; `tallyman VERB --help` prints the same.\n")
 	describe(&b, c.root())
@@ -102,7 +102,7 @@ func describe(b *bytes.Buffer, cmd *cobra.Command) {
 
 // TestEveryVerbExplainsItself holds that each verb has help and examples.
 func TestEveryVerbExplainsItself(t *testing.T) {
-	c := &command{version: "dev", env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
+	c := &command{program: Program{Name: "tallyman", Version: "dev"}, env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		if cmd.Short == "" || cmd.HasParent() && cmd.Example == "" {

@@ -26,7 +26,8 @@ type house struct {
 	store      *store.Store
 	history    *history.History
 	blobs      *blob.Folder
-	local      *local.Backend
+	backend    Backend
+	local      *local.Backend // nil where attempts are no processes of this machine
 	agents     *catalog.Catalog
 	attempts   string                      // the folder of the attempts
 	settle     func(context.Context) error // one look at what has ended

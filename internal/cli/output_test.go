@@ -73,7 +73,7 @@ func TestWordsThatWouldArriveAsOthersAreRefused(t *testing.T) {
 		{"rerun", "demo-8c4q2k7v1x", "--set", "prompt=\xff"},
 	} {
 		var out, errOut bytes.Buffer
-		if code := Main(t.Context(), "dev", args, nil, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "is not UTF-8") {
+		if code := Main(t.Context(), Program{Name: "tallyman", Version: "dev"}, args, nil, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "is not UTF-8") {
 			t.Errorf("%q: exit code %d: %s", args, code, errOut.String())
 		}
 	}

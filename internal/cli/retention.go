@@ -41,9 +41,12 @@ func (h *house) Delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	errs := []error{h.local.RemoveShared(run.ID)}
+	var errs []error
+	if h.local != nil {
+		errs = append(errs, h.local.RemoveShared(run.ID))
+	}
 	for _, a := range attempts {
-		errs = append(errs, h.local.Remove(ctx, a.Ref()))
+		errs = append(errs, h.backend.Remove(ctx, a.Ref()))
 	}
 	return errors.Join(errs...)
 }
@@ -107,6 +110,9 @@ const keepFolders = 24 * time.Hour
 // sweepFolders removes the folders of attempts whose events are all kept
 // elsewhere, a day after they were touched last.
 func (h *house) sweepFolders(ctx context.Context) error {
+	if h.local == nil {
+		return nil
+	}
 	entries, err := os.ReadDir(h.attempts)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -144,7 +150,7 @@ func (h *house) sweepFolders(ctx context.Context) error {
 				continue
 			}
 		}
-		errs = append(errs, h.local.Remove(ctx, ref))
+		errs = append(errs, h.backend.Remove(ctx, ref))
 	}
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,12 +50,14 @@ type server struct {
 	exec    *executor.Executor
 	sched   *scheduler.Scheduler
 	role    role
-	local   *local.Backend
+	backend Backend
+	local   *local.Backend // the backend, where it is that one
 	gateway *gateway.Gateway
 	metrics *telemetry.Metrics
 	http    *http.Server
 	sockets []net.Listener
 	listen  string // the TCP address, "" without one
+	scheme  string // what is spoken there
 	ready   chan struct{}
 	left    bool // once run has returned: something is queued or at work
 }
@@ -61,7 +65,7 @@ type server struct {
 // serverOptions say what kind of server is opened.
 type serverOptions struct {
 	cfg     config.Config
-	version string
+	program Program
 	listen  string // TCP address, "" for the socket only
 	role    role
 	agents  []string // where agents are looked for
@@ -80,7 +84,7 @@ func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 	if err := checkFS(data); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: o.cfg, version: o.version, log: o.log, ready: make(chan struct{})}
+	s := &server{cfg: o.cfg, version: o.program.Version, log: o.log, ready: make(chan struct{})}
 	if s.lock, err = lockData(data); err != nil {
 		return nil, err
 	}
@@ -101,6 +105,9 @@ func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 		return nil, err
 	}
 	if s.auth, err = auth.Open(filepath.Join(data, "token")); err != nil {
+		return nil, err
+	}
+	if s.backend, err = s.makeBackend(o); err != nil {
 		return nil, err
 	}
 	s.join(o, st)
@@ -137,13 +144,9 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	h := s.house
 	s.metrics = telemetry.New()
 	h.agents = catalog.New(o.agents, catalog.Builtin(harness.DemoSteps()), s.log)
-	s.local = local.New(local.Options{
-		Dir: h.attempts, Socket: socketPath(s.cfg.Data), Runner: runnerCommand(),
-		Lookup: o.env.lookup, Home: o.env.home(), Peek: o.role == looks, UID: os.Getuid(), Log: s.log,
-	})
-	h.local = s.local
+	h.backend, h.local = s.backend, s.local
 	h.service = service.New(service.Options{
-		Store: st, Agents: h.agents, Backend: s.local, Blobs: h.blobs,
+		Store: st, Agents: h.agents, Backend: s.backend, Blobs: h.blobs,
 		Checks: service.Checks{Validate: catalog.Validate, Harness: harness.Check, Schema: catalog.CheckSchema, Steps: catalog.ScriptSteps, PromptLimit: harness.PromptLimit,
 			Space: func() error { return checkSpace(s.cfg.Data, int64(s.cfg.JournalReserve)) }},
 		Timing: service.Timing{
@@ -157,7 +160,8 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	})
 	h.transcript = service.NewTranscript(h.service, h.history)
 	s.gateway = gateway.New(h.service, roomy{h.history, s.cfg.Data}, h.blobs, int64(o.cfg.MaxArtifact), s.log)
-	s.exec = executor.New(s.local, st, h.service, s.gateway, roomy{h.history, s.cfg.Data}, executor.Patience{
+	s.trust()
+	s.exec = executor.New(s.backend, st, h.service, s.gateway, roomy{h.history, s.cfg.Data}, executor.Patience{
 		Stop: o.cfg.Grace.D() + 20*time.Second, Start: o.cfg.StartTimeout.D(), Lost: o.cfg.LostTimeout.D(),
 		Drain: o.cfg.DrainBudget.D(), Quiet: gateway.Lease,
 	}, s.log)
@@ -170,7 +174,7 @@ func (s *server) join(o serverOptions, st *store.Store) {
 	s.role = o.role
 	if o.role == admits {
 		h.settle = func(context.Context) error { return nil } // the executor runs
-		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, local.Name, s.log)
+		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, s.cfg.Backend, s.log)
 	}
 	mux := http.NewServeMux()
 	s.gateway.Routes(mux)
@@ -229,8 +233,15 @@ func (s *server) listenAll(o serverOptions) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w; name another address with --listen", o.listen, err)
 	}
+	speaks, err := s.tlsConfig()
+	if err != nil {
+		return errors.Join(err, tcp.Close())
+	}
+	s.listen, s.scheme = tcp.Addr().String(), "http"
+	if speaks != nil {
+		tcp, s.scheme = tls.NewListener(tcp, speaks), "https"
+	}
 	s.sockets = append(s.sockets, tcp)
-	s.listen = tcp.Addr().String()
 	return nil
 }
 
@@ -264,7 +275,7 @@ func (s *server) run(ctx context.Context) error {
 			}
 		})
 	}
-	start("local backend", s.local.Run)
+	start("backend "+s.cfg.Backend, s.backend.Run)
 	start("gateway", s.gateway.Run)
 	if s.role != looks {
 		start("executor", s.exec.Run)
@@ -321,4 +332,12 @@ func (s *server) idle(ctx context.Context) (bool, error) {
 	}
 	active, err := s.house.store.ActiveAttempts(ctx)
 	return len(active) == 0, err
+}
+
+// url is where the server is reached over TCP.
+func (s *server) url() string {
+	if s.cfg.Advertise != "" {
+		return strings.TrimSuffix(s.cfg.Advertise, "/")
+	}
+	return s.scheme + "://" + s.listen
 }

@@ -48,11 +48,20 @@ With --stop-runs they are stopped first.`,
 	c.configFlag(cmd.Flags(), "listen", "one loopback address, host:port (default 127.0.0.1:7333); for others, put a TLS proxy in front or use ssh -L")
 	c.configFlag(cmd.Flags(), "max-running", "most attempts at once (default 16)")
 	c.configFlag(cmd.Flags(), "log-format", "text or json")
+	for _, k := range config.Keys() {
+		if k.Cluster && len(c.program.Backends) > 0 || slices.Contains(beyond, k.Name) {
+			c.keyFlag(cmd.Flags(), k)
+		}
+	}
 	cmd.Flags().BoolVar(&o.stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")
 	cmd.Flags().BoolVar(&o.background, "background", false, "socket only, and end when nothing is queued or running")
 	cobra.CheckErr(cmd.Flags().MarkHidden("background"))
 	return cmd
 }
+
+// beyond are the keys of a server that listens beyond this machine, or runs
+// its attempts there.
+var beyond = []string{"backend", "advertise", "tls-cert", "tls-key", "insecure-listen"}
 
 func (c *command) up(ctx context.Context, o upOptions) error {
 	cfg, _, err := c.config()
@@ -66,8 +75,8 @@ func (c *command) up(ctx context.Context, o upOptions) error {
 		return err
 	}
 	if !o.background {
-		fmt.Fprintf(c.out, "tallyman %s serves %s\n  dashboard  http://%s/login?code=%s  (works once, for 15 minutes)\n  API        http://%s/api/v1  (token in %s/token)\n",
-			c.version, cfg.Data, s.listen, s.auth.LoginCode(), s.listen, cfg.Data)
+		fmt.Fprintf(c.out, "tallyman %s serves %s\n  dashboard  %s/login?code=%s  (works once, for 15 minutes)\n  API        %s/api/v1  (token in %s/token)\n",
+			c.program.Version, cfg.Data, s.url(), s.auth.LoginCode(), s.url(), cfg.Data)
 	}
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -100,7 +109,7 @@ func (c *command) up(ctx context.Context, o upOptions) error {
 // already, which is all that is wanted.
 func (c *command) openUp(ctx context.Context, cfg config.Config, o upOptions) (*server, error) {
 	so := serverOptions{
-		cfg: cfg, version: c.version, role: admits, env: c.env,
+		cfg: cfg, program: c.program, role: admits, env: c.env,
 		agents: catalog.Resolve(here(), cfg.Agents, c.env.get), log: c.logger(cfg, slog.LevelInfo),
 	}
 	if o.background {

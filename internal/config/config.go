@@ -40,7 +40,26 @@ type Config struct {
 	LostTimeout    tallyman.Duration `json:"lost-timeout"`    // of silence, until an attempt is RunnerLost
 	JournalReserve Bytes             `json:"journal-reserve"` // free space below which no new commands are taken
 	MaxArtifact    Bytes             `json:"max-artifact"`    // of one file
-	Prices         string            `json:"prices"`          // a price table over the embedded one; "": none
+	Backend        string            `json:"backend"`         // where attempts run: local, or what else is compiled in
+	Advertise      string            `json:"advertise"`       // URL where others, Pods among them, reach this server
+	TLSCert        string            `json:"tls-cert"`        // PEM; with TLSKey
+	TLSKey         string            `json:"tls-key"`         // PEM
+	InsecureListen bool              `json:"insecure-listen"` // plain HTTP on any address
+	ServerCA       string            `json:"server-ca"`       // PEM of who vouches for Server
+
+	// For the backend kube.
+	Kubeconfig   string            `json:"kubeconfig"`      // "": the Pod's own account, else $KUBECONFIG and ~/.kube/config
+	ClusterName  string            `json:"cluster"`         // "" where there is only one
+	Namespace    string            `json:"namespace"`       // of the Jobs of agents from files
+	Namespaces   []string          `json:"namespaces"`      // others that hold Agent resources
+	RunnerImage  string            `json:"runner-image"`    // holds the runner at /tallyman-runner
+	DefaultTag   string            `json:"default-tag"`     // of images that name none
+	CAConfigMap  string            `json:"ca-config-map"`   // with private roots for agents, under ca.crt
+	Account      string            `json:"service-account"` // the Pods'; "": the namespace's default
+	PullPatience tallyman.Duration `json:"pull-patience"`   // with an image
+	KeepObjects  tallyman.Duration `json:"keep-objects"`    // after their end
+
+	Prices string `json:"prices"` // a price table over the embedded one; "": none
 
 	// File is the configuration file that was read, "" without one.
 	File string `json:"-"`
@@ -61,6 +80,7 @@ func Defaults() Config {
 		Grace:     tallyman.Duration(10 * time.Second), ResultGrace: tallyman.Duration(10 * time.Second),
 		DrainBudget: tallyman.Duration(10 * time.Minute), StartTimeout: tallyman.Duration(10 * time.Minute),
 		LostTimeout: tallyman.Duration(15 * time.Minute), JournalReserve: 64 << 20, MaxArtifact: 1 << 30,
+		Backend: "local", Namespace: "default", PullPatience: tallyman.Duration(3 * time.Minute), KeepObjects: tallyman.Duration(time.Hour),
 	}
 }
 
@@ -93,9 +113,9 @@ func (c Config) wrong() []*keyError {
 	if c.Data == "" {
 		note("data", "is not given, and neither HOME nor XDG_STATE_HOME says where state belongs; name a folder: --data DIR")
 	}
-	for key, path := range map[string]string{"data": c.Data, "token-file": c.TokenFile, "prices": c.Prices} {
-		if path != "" && !filepath.IsAbs(path) {
-			note(key, "%q is not an absolute path", path)
+	for key, path := range c.paths() {
+		if *path != "" && !filepath.IsAbs(*path) {
+			note(key, "%q is not an absolute path", *path)
 		}
 	}
 	for _, path := range c.Agents {
@@ -106,7 +126,13 @@ func (c Config) wrong() []*keyError {
 	if message := wrongServer(c.Server); message != "" {
 		note("server", "%s", message)
 	}
-	if message := wrongListen(c.Listen); message != "" {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		note("tls-cert", "tls-cert and tls-key are given together, or neither")
+	}
+	if message := wrongServer(c.Advertise); message != "" {
+		note("advertise", "%s", message)
+	}
+	if message := wrongListen(c.Listen, c.guarded()); message != "" {
 		note("listen", "%s", message)
 	}
 	if c.MaxRunning < 1 {
@@ -148,10 +174,13 @@ func wrongServer(server string) string {
 
 // wrongListen says what is wrong with an address to listen on, as far as it
 // can be read; a host's name is looked up by ListenAddress.
-func wrongListen(listen string) string {
+func wrongListen(listen string, guarded bool) string {
 	host, port, err := net.SplitHostPort(listen)
 	if _, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil {
 		return fmt.Sprintf("%q is no address; write it like 127.0.0.1:7333", listen)
+	}
+	if guarded {
+		return ""
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && !ip.Unmap().IsLoopback() {
 		return notLoopback(listen, port)
@@ -161,7 +190,17 @@ func wrongListen(listen string) string {
 
 // notLoopback refuses an address: tokens would cross the network in the open.
 func notLoopback(listen, port string) string {
-	return fmt.Sprintf("%q is not on loopback, and this version has no TLS; listen on 127.0.0.1:%s and put a TLS proxy in front, or use ssh -L", listen, port)
+	return fmt.Sprintf("%q is not on loopback: give --tls-cert and --tls-key, or --advertise URL for a certificate of the server's own; or listen on 127.0.0.1:%s behind a TLS proxy; or say --insecure-listen", listen, port)
+}
+
+// guarded reports whether the server may listen beyond loopback: it has TLS, or
+// was told to do without.
+func (c Config) guarded() bool { return c.UsesTLS() || c.InsecureListen }
+
+// UsesTLS reports whether the server speaks TLS: with a certificate that was
+// given, or with one of its own for the URL that it advertises.
+func (c Config) UsesTLS() bool {
+	return !c.InsecureListen && (c.TLSCert != "" || strings.HasPrefix(c.Advertise, "https://"))
 }
 
 // lookupPatience is how long the name of a host to listen on is looked up.
@@ -171,13 +210,13 @@ const lookupPatience = 2 * time.Second
 // replaced by its address, so that what was checked is what is used. lookup is
 // the system's, net.DefaultResolver.LookupNetIP; it is asked only for names
 // other than localhost, and for 2 s at most. The error is Invalid: all of the
-// host's addresses must be loopback.
+// host's addresses must be loopback, unless the server has TLS.
 func (c Config) ListenAddress(ctx context.Context, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)) (string, error) {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return "", tallyman.Errorf(tallyman.Invalid, "listen: %s", wrongListen(c.Listen))
+		return "", tallyman.Errorf(tallyman.Invalid, "listen: %s", wrongListen(c.Listen, c.guarded()))
 	}
-	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
+	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" || c.guarded() {
 		return c.Listen, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -50,6 +51,7 @@ func TestDefaults(t *testing.T) {
 		Retention: config.Retention{Age: tallyman.Duration(720 * time.Hour)},
 		Grace:     tallyman.Duration(10 * time.Second), ResultGrace: tallyman.Duration(10 * time.Second), DrainBudget: tallyman.Duration(10 * time.Minute),
 		StartTimeout: tallyman.Duration(10 * time.Minute), LostTimeout: tallyman.Duration(15 * time.Minute), JournalReserve: 64 << 20, MaxArtifact: 1 << 30,
+		Backend: "local", Namespace: "default", PullPatience: tallyman.Duration(3 * time.Minute), KeepObjects: tallyman.Duration(time.Hour),
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
@@ -80,6 +82,22 @@ lost-timeout: 6s
 journal-reserve: 4096
 max-artifact: 5MB
 prices: ../prices.json
+advertise: https://tallyman.example.com:7333
+tls-cert: cert.pem
+tls-key: key.pem
+insecure-listen: true
+server-ca: ca.pem
+backend: kube
+kubeconfig: kube.conf
+cluster: west
+namespace: agents
+namespaces: [a, b]
+runner-image: runner:1
+default-tag: "2"
+ca-config-map: roots
+service-account: worker
+pull-patience: 7s
+keep-objects: 8s
 `
 
 func TestEveryKeyOfTheFileIsRead(t *testing.T) {
@@ -92,6 +110,9 @@ func TestEveryKeyOfTheFileIsRead(t *testing.T) {
 		Agents: []string{dir + "/conf/agents", "/opt/agents"}, Listen: "[::1]:80", MaxRunning: 3, LogLevel: "debug", LogFormat: "json",
 		Retention: config.Retention{Size: 10 << 30}, Grace: s, ResultGrace: 2 * s, OrphanBudget: 3 * s, DrainBudget: 4 * s,
 		StartTimeout: 5 * s, LostTimeout: 6 * s, JournalReserve: 4096, MaxArtifact: 5e6, Prices: dir + "/prices.json", File: path,
+		Advertise: "https://tallyman.example.com:7333", TLSCert: dir + "/conf/cert.pem", TLSKey: dir + "/conf/key.pem", InsecureListen: true, ServerCA: dir + "/conf/ca.pem",
+		Backend: "kube", Kubeconfig: dir + "/conf/kube.conf", ClusterName: "west", Namespace: "agents", Namespaces: []string{"a", "b"},
+		RunnerImage: "runner:1", DefaultTag: "2", CAConfigMap: "roots", Account: "worker", PullPatience: 7 * s, KeepObjects: 8 * s,
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
@@ -190,8 +211,8 @@ func TestLoadRefuses(t *testing.T) {
 		"a flag of no key":            {"", map[string]string{"max-run": "1"}, home, `flag --max-run: there is no such key; did you mean "max-running"?`},
 		"no running":                  {"max-running: 0", nil, home, `FILE:1: max-running: 0 would never run anything; write 1 or more`},
 		"no address":                  {"", map[string]string{"listen": "7333"}, home, `flag --listen: listen: "7333" is no address; write it like 127.0.0.1:7333`},
-		"every address":               {"", map[string]string{"listen": ":7333"}, home, `flag --listen: listen: ":7333" is not on loopback, and this version has no TLS; listen on 127.0.0.1:7333 and put a TLS proxy in front, or use ssh -L`},
-		"a public one":                {"listen: 0.0.0.0:80", nil, home, `FILE:1: listen: "0.0.0.0:80" is not on loopback, and this version has no TLS; listen on 127.0.0.1:80 and put a TLS proxy in front, or use ssh -L`},
+		"every address":               {"", map[string]string{"listen": ":7333"}, home, `flag --listen: listen: ":7333" is not on loopback: give --tls-cert and --tls-key, or --advertise URL for a certificate of the server's own; or listen on 127.0.0.1:7333 behind a TLS proxy; or say --insecure-listen`},
+		"a public one":                {"listen: 0.0.0.0:80", nil, home, `FILE:1: listen: "0.0.0.0:80" is not on loopback: give --tls-cert and --tls-key, or --advertise URL for a certificate of the server's own; or listen on 127.0.0.1:80 behind a TLS proxy; or say --insecure-listen`},
 		"no port":                     {"listen: 127.0.0.1:http", nil, home, `FILE:1: listen: "127.0.0.1:http" is no address; write it like 127.0.0.1:7333`},
 		"no URL":                      {"server: localhost", nil, home, `FILE:1: server: this is no URL of a server; write it like http://127.0.0.1:7333`},
 		"a password in the URL":       {"", nil, map[string]string{"HOME": "/h", "TALLYMAN_SERVER": "https://u:secret@x"}, `TALLYMAN_SERVER: server: the URL holds a user or password; put the token in a file and name it with token-file`},
@@ -201,7 +222,7 @@ func TestLoadRefuses(t *testing.T) {
 		"no artifact":                 {"max-artifact: 0", nil, home, `FILE:1: max-artifact: 0 would refuse every artifact; write a size like 1GiB`},
 		"a fault under a better flag": {"max-running: 0", map[string]string{"max-running": "2"}, map[string]string{"HOME": "/h", "TALLYMAN_MAX_RUNNING": "x"}, `TALLYMAN_MAX_RUNNING: "x" is not a whole number`},
 		"everything at once": {"log-format: txt\nx: 1\n", map[string]string{"listen": "x"}, map[string]string{"HOME": "/h", "TALLYMAN_GRACE": "soon"},
-			`FILE:2:1: unknown key "x" in the document; it may have data, server, token-file, agents, listen, max-running, log-level, log-format, retention, grace, result-grace, orphan-budget, drain-budget, start-timeout, lost-timeout, journal-reserve, max-artifact, prices
+			`FILE:2:1: unknown key "x" in the document; it may have data, server, token-file, agents, listen, max-running, log-level, log-format, retention, grace, result-grace, orphan-budget, drain-budget, start-timeout, lost-timeout, journal-reserve, max-artifact, backend, advertise, tls-cert, tls-key, insecure-listen, server-ca, kubeconfig, cluster, namespace, namespaces, runner-image, default-tag, ca-config-map, service-account, pull-patience, keep-objects, prices
 TALLYMAN_GRACE: "soon" is not a duration: write it like 90s, 15m or 2h
 flag --listen: listen: "x" is no address; write it like 127.0.0.1:7333
 FILE:1: log-format: "txt" is none of text, json; did you mean "text"?`},
@@ -288,11 +309,18 @@ func TestEveryKeyHasAFlagAndAVariable(t *testing.T) {
 			text = "error"
 		case "log-format":
 			text = "json"
-		case "data", "token-file", "agents", "prices":
+		case "data", "token-file", "agents", "prices", "tls-cert", "tls-key", "server-ca", "kubeconfig":
 			text = "/x"
+		case "advertise":
+			text = "https://x"
+		case "insecure-listen":
+			text = "true"
 		}
-		byFlag, from := load(t, map[string]string{k.Flag(): text}, map[string]string{"HOME": "/h"}, "/")
-		byEnv, _ := load(t, nil, map[string]string{"HOME": "/h", k.Env(): text}, "/")
+		pair := map[string]string{"HOME": "/h", "TALLYMAN_TLS_CERT": "/x", "TALLYMAN_TLS_KEY": "/x"} // one of them alone is refused
+		byFlag, from := load(t, map[string]string{k.Flag(): text}, pair, "/")
+		withEnv := maps.Clone(pair)
+		withEnv[k.Env()] = text
+		byEnv, _ := load(t, nil, withEnv, "/")
 		if got := byFlag.Shown(from)[k.Name]; got != (config.Shown{Value: text, From: "flag --" + k.Flag()}) {
 			t.Errorf("%s: shown as %+v, given %s", k.Name, got, text)
 		}

@@ -13,6 +13,10 @@ import (
 type Key struct {
 	Name string // in tallyman.yaml; a dot is a level
 	Help string
+	// Cluster: only a server with a cluster needs it.
+	Cluster bool
+	// Switch: its flag alone says true.
+	Switch bool
 
 	// set takes a flag's or a variable's text; cwd is what paths start at.
 	set func(c *Config, text, cwd string) error
@@ -71,6 +75,44 @@ var keys = []Key{
 	valueKey("journal-reserve", "free space below which no new commands are taken", func(c *Config) value { return &c.JournalReserve }),
 	valueKey("max-artifact", "how large one artifact may be", func(c *Config) value { return &c.MaxArtifact }),
 	pathKey("prices", "file with prices that replace those built in", func(c *Config) *string { return &c.Prices }),
+	textKey("advertise", "URL where others, Pods among them, reach this server; with https it makes its own certificate", func(c *Config) *string { return &c.Advertise }),
+	pathKey("tls-cert", "file with the server's certificate, PEM", func(c *Config) *string { return &c.TLSCert }),
+	pathKey("tls-key", "file with the key of that certificate, PEM", func(c *Config) *string { return &c.TLSKey }),
+	{
+		Name: "insecure-listen", Help: "listen on any address without TLS", Switch: true,
+		set: func(c *Config, text, _ string) (err error) {
+			if c.InsecureListen, err = strconv.ParseBool(text); err != nil {
+				return fmt.Errorf("%q is neither true nor false", text)
+			}
+			return nil
+		},
+		get: func(c Config) string { return strconv.FormatBool(c.InsecureListen) },
+	},
+	pathKey("server-ca", "file with who vouches for the server that is talked to, PEM", func(c *Config) *string { return &c.ServerCA }),
+	textKey("backend", "where attempts run: local or kube", func(c *Config) *string { return &c.Backend }),
+	inCluster(pathKey("kubeconfig", "file that says how the cluster is reached; default: the Pod's own account, $KUBECONFIG, ~/.kube/config", func(c *Config) *string { return &c.Kubeconfig })),
+	inCluster(textKey("cluster", "name of the cluster, where there are several", func(c *Config) *string { return &c.ClusterName })),
+	inCluster(textKey("namespace", "namespace of the Jobs of agents from files", func(c *Config) *string { return &c.Namespace })),
+	inCluster(Key{
+		Name: "namespaces", Help: "other namespaces with Agent resources, separated by commas",
+		set: func(c *Config, text, _ string) error {
+			c.Namespaces = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+			return nil
+		},
+		get: func(c Config) string { return strings.Join(c.Namespaces, ",") },
+	}),
+	inCluster(textKey("runner-image", "image that holds the runner at /tallyman-runner", func(c *Config) *string { return &c.RunnerImage })),
+	inCluster(textKey("default-tag", "tag of images that name none", func(c *Config) *string { return &c.DefaultTag })),
+	inCluster(textKey("ca-config-map", "ConfigMap with private roots for agents, under ca.crt", func(c *Config) *string { return &c.CAConfigMap })),
+	inCluster(textKey("service-account", "ServiceAccount of the Pods; default: the namespace's", func(c *Config) *string { return &c.Account })),
+	inCluster(valueKey("pull-patience", "how long an image may fail to be pulled", func(c *Config) value { return &c.PullPatience })),
+	inCluster(valueKey("keep-objects", "how long ended objects stay in the cluster", func(c *Config) value { return &c.KeepObjects })),
+}
+
+// inCluster marks a key that only a server with a cluster needs.
+func inCluster(k Key) Key {
+	k.Cluster = true
+	return k
 }
 
 // value is a field that reads and writes itself.

@@ -155,9 +155,17 @@ func (c *Config) readFile(origins Origins, flags map[string]string, env func(str
 	return nil
 }
 
+// paths are the keys that name one file or folder.
+func (c *Config) paths() map[string]*string {
+	return map[string]*string{
+		"data": &c.Data, "token-file": &c.TokenFile, "prices": &c.Prices,
+		"tls-cert": &c.TLSCert, "tls-key": &c.TLSKey, "server-ca": &c.ServerCA, "kubeconfig": &c.Kubeconfig,
+	}
+}
+
 // placePaths starts the paths that the file gave at its folder.
 func (c *Config) placePaths(folder string, origins Origins) {
-	for key, path := range map[string]*string{"data": &c.Data, "token-file": &c.TokenFile, "prices": &c.Prices} {
+	for key, path := range c.paths() {
 		if origins[key] != fromDefault {
 			*path = absolute(folder, *path)
 		}

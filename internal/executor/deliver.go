@@ -39,7 +39,7 @@ func (x *Executor) payOwed(ctx context.Context) error {
 // deliverOwed tries again what History did not take. Where the journal is not
 // there any more, nothing is owed.
 func (x *Executor) deliverOwed(ctx context.Context, a tallyman.Attempt) error {
-	obs, err := x.backend.Observe(ctx, a.Ref())
+	obs, err := x.backend.Observe(ctx, a)
 	if err == nil && obs.Gone {
 		err = x.bring(ctx, a, obs)
 	}

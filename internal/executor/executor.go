@@ -15,15 +15,16 @@ import (
 
 const tick = 2 * time.Second
 
-// Backend runs attempts somewhere. Start, Stop and Remove are safe to repeat.
+// Backend runs attempts somewhere. Start, Kill and Observe are safe to repeat.
 type Backend interface {
-	// Start starts an attempt with its key. An error with a Reason is final.
-	Start(ctx context.Context, ref tallyman.AttemptRef, key string) error
+	// Start starts an attempt and returns what the backend has made for it, ""
+	// where it keeps nothing. An error with a Reason is final.
+	Start(ctx context.Context, w tallyman.Assignment) (object string, err error)
 	// Kill ends everything of an attempt that did not end when asked.
-	Kill(ctx context.Context, ref tallyman.AttemptRef) error
+	Kill(ctx context.Context, a tallyman.Attempt) error
 	// Observe looks at an attempt. When its runner is gone it makes sure that
 	// nothing of it is left before it says so.
-	Observe(ctx context.Context, ref tallyman.AttemptRef) (tallyman.Observation, error)
+	Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Observation, error)
 	// Leftover reads what the journal of a gone attempt holds after a cursor.
 	Leftover(ctx context.Context, ref tallyman.AttemptRef, after uint64, fn func(cursor uint64, line []byte) error) error
 	// Changed gets a notice when an attempt may have ended.
@@ -32,7 +33,9 @@ type Backend interface {
 
 // Service is what the executor changes and is woken by.
 type Service interface {
-	NewKey(ctx context.Context, ref tallyman.AttemptRef) (string, error)
+	Assign(ctx context.Context, a tallyman.Active) (tallyman.Assignment, error)
+	Made(ctx context.Context, ref tallyman.AttemptRef, object string) error
+	Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error
 	End(ctx context.Context, ref tallyman.AttemptRef, s tallyman.Settlement) (tallyman.Run, error)
 	Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool) error
 	Delivered(ctx context.Context, ref tallyman.AttemptRef) error
@@ -153,9 +156,9 @@ func (x *Executor) pass(ctx context.Context) error {
 // drive makes right what is not, for one attempt.
 func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 	ref := a.Attempt.Ref()
-	obs, err := x.backend.Observe(ctx, ref)
+	obs, err := x.backend.Observe(ctx, a.Attempt)
 	if err != nil {
-		return err
+		return x.unknown(ctx, a, err)
 	}
 	if !obs.Running && !obs.Gone && a.Attempt.EndedAt == nil {
 		if a.Attempt.Journal == "" {
@@ -166,14 +169,14 @@ func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 		}
 		// Its runner was heard of: whatever has become of its folder, it is
 		// not started twice.
-		if err := x.backend.Kill(ctx, ref); err != nil {
+		if err := x.backend.Kill(ctx, a.Attempt); err != nil {
 			return err
 		}
 		obs = tallyman.Observation{Gone: true, JournalErr: "it is not there any more"}
 	}
 	if a.Attempt.EndedAt == nil {
 		if obs.Running {
-			if err := x.attend(ctx, a); err != nil {
+			if err := x.attend(ctx, a, obs); err != nil {
 				return err
 			}
 		}
@@ -184,6 +187,7 @@ func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 					x.log.ErrorContext(ctx, "delivering the rest of a journal", "attempt", ref.String(), "err", err)
 				}
 			}
+			s.Evidence = obs.Evidence
 			fault.Point(fault.ExecutorSettled)
 			return x.end(ctx, ref, s)
 		}
@@ -196,6 +200,7 @@ func (x *Executor) factsOf(a tallyman.Active, obs tallyman.Observation) Facts {
 	f := Facts{
 		Final: a.Attempt.Final, FinalCursor: a.Attempt.FinalCursor,
 		Gone: obs.Gone, Last: obs.Last, JournalErr: obs.JournalErr, Process: obs.Process,
+		Cause: obs.Cause, Blocked: obs.Blocked,
 		StartedAt: a.Attempt.StartedAt,
 	}
 	if f.Final == nil && obs.Final != nil {
@@ -222,25 +227,53 @@ func (x *Executor) start(ctx context.Context, a tallyman.Active) error {
 	if a.Run.StopRequestedAt != nil {
 		return x.end(ctx, ref, tallyman.Settlement{Reason: a.Run.StopReason, Message: a.Run.Message})
 	}
-	key, err := x.service.NewKey(ctx, ref)
+	w, err := x.service.Assign(ctx, a)
 	if err != nil {
 		return err
 	}
-	err = x.backend.Start(ctx, ref, key)
+	object, err := x.backend.Start(ctx, w)
 	if err == nil {
 		x.memory(ref).known = true
-		return nil
+		if object == a.Attempt.Object {
+			return nil
+		}
+		return x.service.Made(ctx, ref, object)
 	}
 	var e *tallyman.Error
 	if errors.As(err, &e) && e.Reason.Valid() {
 		s, _ := Settle(Facts{StartErr: err.Error(), StartReason: e.Reason})
 		return x.end(ctx, ref, s)
 	}
-	return err
+	return x.unknown(ctx, a, err)
+}
+
+// unknown is about an attempt that cannot be looked at or started just now.
+// One that has not started waits, and says for what.
+func (x *Executor) unknown(ctx context.Context, a tallyman.Active, err error) error {
+	var e *tallyman.Error
+	if a.Run.State != tallyman.Starting || a.Attempt.EndedAt != nil || !errors.As(err, &e) || e.Wait == "" {
+		return err
+	}
+	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})
+}
+
+// held tells what keeps an attempt from starting, while it may still change.
+func (x *Executor) held(ctx context.Context, a tallyman.Active, b *tallyman.Blocked) error {
+	if a.Run.State != tallyman.Starting {
+		return nil
+	}
+	if b == nil {
+		return x.service.Wait(ctx, a.Run, nil)
+	}
+	gate := b.Wait
+	if gate == "" {
+		gate = tallyman.PodPending
+	}
+	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: gate, Detail: b.Message})
 }
 
 // attend looks after an attempt whose runner lives.
-func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
+func (x *Executor) attend(ctx context.Context, a tallyman.Active, obs tallyman.Observation) error {
 	ref := a.Attempt.Ref()
 	m := x.memory(ref)
 	if !m.known && x.serving {
@@ -249,16 +282,23 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 			return err
 		}
 	}
+	never := obs.Blocked != nil && obs.Blocked.Hopeless
+	if a.Attempt.Journal == "" && obs.Pending && (never || a.Run.StopRequestedAt != nil || x.late(a.Attempt) != "") {
+		return x.backend.Kill(ctx, a.Attempt) // nobody is there who could be asked
+	}
+	if err := x.held(ctx, a, obs.Blocked); err != nil {
+		return err
+	}
 	if a.Run.StopRequestedAt != nil && m.stopTold.IsZero() {
 		m.stopTold = time.Now()
 		x.channel.Stop(ref, tallyman.StopOrder{Reason: a.Run.StopReason, Message: a.Run.Message})
 	}
 	if a.Attempt.Final != nil {
-		return x.awaitDrain(ctx, ref, m)
+		return x.awaitDrain(ctx, a.Attempt, m)
 	}
 	if !m.stopTold.IsZero() {
 		if time.Since(m.stopTold) > x.patience.Stop {
-			return x.backend.Kill(ctx, ref)
+			return x.backend.Kill(ctx, a.Attempt)
 		}
 		return nil
 	}
@@ -268,7 +308,7 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active) error {
 			x.channel.Stop(ref, tallyman.StopOrder{Reason: tallyman.StartTimeout, Message: "the agent was not started within " + late})
 		}
 		if time.Since(x.began(a.Attempt)) > x.patience.Start+x.patience.Stop {
-			return x.backend.Kill(ctx, ref)
+			return x.backend.Kill(ctx, a.Attempt)
 		}
 	}
 	return x.listen(ctx, a)
@@ -282,7 +322,7 @@ func (x *Executor) listen(ctx context.Context, a tallyman.Active) error {
 	silent := time.Since(contact)
 	switch told := a.Attempt.LastContact != nil; {
 	case x.patience.Lost > 0 && silent > x.patience.Lost:
-		return x.backend.Kill(ctx, ref)
+		return x.backend.Kill(ctx, a.Attempt)
 	case silent >= x.patience.Quiet && !told:
 		return x.service.Silent(ctx, ref, &contact)
 	case silent < x.patience.Quiet && told:
@@ -293,12 +333,12 @@ func (x *Executor) listen(ctx context.Context, a tallyman.Active) error {
 
 // awaitDrain gives a runner that has said its last word the time to deliver
 // the rest. The word was that it was interrupted: any other has settled it.
-func (x *Executor) awaitDrain(ctx context.Context, ref tallyman.AttemptRef, m *memory) error {
+func (x *Executor) awaitDrain(ctx context.Context, a tallyman.Attempt, m *memory) error {
 	if m.finalSeen.IsZero() {
 		m.finalSeen = time.Now()
 	}
 	if time.Since(m.finalSeen) > x.patience.Stop+x.patience.Drain {
-		return x.backend.Kill(ctx, ref)
+		return x.backend.Kill(ctx, a)
 	}
 	return nil
 }
@@ -328,7 +368,7 @@ func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.
 			patience += x.patience.Drain
 		}
 		if time.Since(later(*a.Attempt.EndedAt, x.memory(ref).since)) > patience {
-			return x.backend.Kill(ctx, ref)
+			return x.backend.Kill(ctx, a.Attempt)
 		}
 		return nil
 	}

@@ -22,9 +22,11 @@ type Facts struct {
 	JournalErr  string // why the journal is not whole, "" when it is
 	StartErr    string // why the backend could not start it
 	StartReason tallyman.Reason
-	Process     string     // how the runner's process ended: "signal: killed"
-	StartedAt   *time.Time // the agent had started, or may have
-	Late        string     // it was not started in time, and how long that is; "" otherwise
+	Process     string            // how the runner's process ended: "signal: killed"
+	Cause       *tallyman.Cause   // of the end, in the backend's words; nil without any
+	Blocked     *tallyman.Blocked // what keeps it from starting; nil: nothing
+	StartedAt   *time.Time        // the agent had started, or may have
+	Late        string            // it was not started in time, and how long that is; "" otherwise
 }
 
 // Settle decides how an attempt ended; ok is false while it has not. The
@@ -48,11 +50,21 @@ func Settle(f Facts) (s tallyman.Settlement, ok bool) {
 		s.Reason, s.Message = f.Final.Reason, f.Final.Message
 		return s, true
 
+	case f.Blocked != nil && (f.Blocked.Hopeless || f.Late != "") && f.StartedAt == nil:
+		// Nothing has run, and nothing will: who ends it takes the rest away.
+		blame(&s, f.Blocked.Cause)
+		if f.StopReason != "" {
+			s.Reason, s.Message = f.StopReason, f.StopMessage
+		}
+
 	case !f.Gone:
 		return s, false
 
 	case f.StopReason != "":
 		s.Reason, s.Message = f.StopReason, f.StopMessage
+
+	case f.Cause != nil:
+		blame(&s, *f.Cause)
 
 	case f.Final != nil && f.Final.Interrupted:
 		s.Reason, s.Message = tallyman.RunnerLost, "the runner was ended from outside while the agent was at work"
@@ -74,4 +86,12 @@ func Settle(f Facts) (s tallyman.Settlement, ok bool) {
 	}
 	s.Outcome.Reason = s.Reason
 	return s, true
+}
+
+// blame takes over what the backend says of the end.
+func blame(s *tallyman.Settlement, c tallyman.Cause) {
+	s.Reason, s.Message = c.Reason, c.Message
+	if s.Outcome.ExitCode == nil {
+		s.Outcome.ExitCode, s.Outcome.Signal = c.ExitCode, c.Signal
+	}
 }

@@ -33,8 +33,8 @@ const heartbeat = 15 * time.Second
 
 // Control is what the gateway needs of the service.
 type Control interface {
-	// Greet answers a hello of the attempt whose key is given.
-	Greet(ctx context.Context, ref tallyman.AttemptRef, key string, h tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error)
+	// Greet answers a hello of who has proven to be of the attempt.
+	Greet(ctx context.Context, ref tallyman.AttemptRef, p tallyman.Proof, h tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error)
 	// CheckKey returns the attempt when the key is its own.
 	CheckKey(ctx context.Context, ref tallyman.AttemptRef, key string) (tallyman.Attempt, error)
 	// Report takes facts; Stale when the epoch is not the newest.
@@ -57,8 +57,17 @@ type Blobs interface {
 	Resume(ctx context.Context, digest string, size, offset int64, r io.Reader) (have int64, done bool, err error)
 }
 
+// Identity knows the Pods of a cluster by their tokens.
+type Identity interface {
+	// Identify returns the Pod whose token it is, if that is one of the
+	// attempt. Unauthorized: it is no such token. Stale: it is not the
+	// attempt's Pod. Unavailable: the cluster cannot be asked just now.
+	Identify(ctx context.Context, ref tallyman.AttemptRef, token, cluster string) (pod string, err error)
+}
+
 // Gateway answers runners.
 type Gateway struct {
+	identity    Identity // nil: every hello brings the key
 	control     Control
 	history     History
 	blobs       Blobs
@@ -71,6 +80,10 @@ type Gateway struct {
 func New(c Control, h History, b Blobs, maxArtifact int64, log *slog.Logger) *Gateway {
 	return &Gateway{control: c, history: h, blobs: b, maxArtifact: maxArtifact, log: log, conns: newConnections(time.Now)}
 }
+
+// Trust lets Pods of a cluster say hello with their tokens. It is to be called
+// before anything is served.
+func (g *Gateway) Trust(i Identity) { g.identity = i }
 
 // Routes adds the channel's paths to a mux.
 func (g *Gateway) Routes(mux *http.ServeMux) {
@@ -178,6 +191,20 @@ func decode(c call, limit int64, v any) error {
 	return nil
 }
 
+// prove finds out what the caller of a hello has: the attempt's key, or the
+// token of a Pod. A token has dots in it, a key has none.
+func (g *Gateway) prove(c call) (tallyman.Proof, error) {
+	if g.identity == nil || !strings.Contains(c.key, ".") {
+		return tallyman.Proof{Key: c.key}, nil
+	}
+	clusters := c.r.Header.Values(tallyman.ClusterHeader)
+	if len(clusters) > 1 {
+		return tallyman.Proof{}, tallyman.Errorf(tallyman.Unauthorized, "a runner is of one cluster, this request names %d", len(clusters))
+	}
+	pod, err := g.identity.Identify(c.r.Context(), c.ref, c.key, strings.Join(clusters, ""))
+	return tallyman.Proof{Pod: pod}, err
+}
+
 func (g *Gateway) hello(c call) error {
 	var h tallyman.Hello
 	if err := decode(c, maxHello, &h); err != nil {
@@ -186,9 +213,16 @@ func (g *Gateway) hello(c call) error {
 	if err := checkCursor(h.LastCursor); err != nil {
 		return err
 	}
-	w, verdict, err := g.control.Greet(c.r.Context(), c.ref, c.key, h)
+	proof, err := g.prove(c)
 	if err != nil {
 		return err
+	}
+	w, verdict, err := g.control.Greet(c.r.Context(), c.ref, proof, h)
+	if err != nil {
+		return err
+	}
+	if w.AttemptKey != "" {
+		c.key = w.AttemptKey
 	}
 	g.log.DebugContext(c.r.Context(), "hello", "attempt", c.ref.String(), "verdict", verdict,
 		"epoch", w.Epoch, "journal", h.JournalID, "last", h.LastCursor, "version", h.Version, "process", h.Process)

@@ -151,7 +151,7 @@ func TestReportsThatMakeNoSense(t *testing.T) {
 // quiet is a service that knows every runner.
 type quiet struct{ gateway.Control }
 
-func (quiet) Greet(context.Context, tallyman.AttemptRef, string, tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error) {
+func (quiet) Greet(context.Context, tallyman.AttemptRef, tallyman.Proof, tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error) {
 	return tallyman.Welcome{Epoch: 1}, tallyman.HelloWelcome, nil
 }
 

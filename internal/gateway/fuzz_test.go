@@ -21,7 +21,7 @@ type memory struct {
 	stored, shown []string
 }
 
-func (m *memory) Greet(_ context.Context, _ tallyman.AttemptRef, _ string, h tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
+func (m *memory) Greet(_ context.Context, _ tallyman.AttemptRef, _ tallyman.Proof, h tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
 	m.attempt, v = tallyman.Run{State: tallyman.Starting, Attempt: 1}.Greet(m.attempt, h, true)
 	w.Epoch = m.attempt.Epoch
 	return w, v, nil

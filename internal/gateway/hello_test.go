@@ -118,7 +118,7 @@ func (n *nobody) CheckKey(context.Context, tallyman.AttemptRef, string) (tallyma
 	return tallyman.Attempt{}, tallyman.Errorf(tallyman.Unauthorized, "no")
 }
 
-func (n *nobody) Greet(context.Context, tallyman.AttemptRef, string, tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
+func (n *nobody) Greet(context.Context, tallyman.AttemptRef, tallyman.Proof, tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
 	n.asked = append(n.asked, "Greet")
 	return w, v, tallyman.Errorf(tallyman.Unauthorized, "no")
 }
@@ -202,8 +202,8 @@ type late struct {
 	first, second chan struct{}
 }
 
-func (l *late) Greet(ctx context.Context, ref tallyman.AttemptRef, key string, h tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error) {
-	w, v, err := l.Control.Greet(ctx, ref, key, h)
+func (l *late) Greet(ctx context.Context, ref tallyman.AttemptRef, p tallyman.Proof, h tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error) {
+	w, v, err := l.Control.Greet(ctx, ref, p, h)
 	if w.Epoch == 1 {
 		close(l.first)
 		<-l.second

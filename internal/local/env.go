@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/envfrom"
 	"github.com/tallyman-dev/tallyman/internal/runner"
 )
 
@@ -131,72 +131,17 @@ func (b *Backend) path(spec tallyman.AgentSpec) string {
 	return defaultPath
 }
 
-// declared is what the spec itself puts into the environment.
+// declared is what the spec itself puts into the environment. Secrets of a
+// cluster are refused.
 func (b *Backend) declared(spec tallyman.AgentSpec) ([]tallyman.EnvVar, error) {
-	var env []tallyman.EnvVar
-	var errs []error
+	env, err := envfrom.Resolve(spec, b.o.Lookup)
+	errs := []error{err}
 	for _, src := range spec.EnvFrom {
-		switch {
-		case len(src.Host) > 0:
-			for _, name := range src.Host {
-				value, ok := b.o.Lookup(name)
-				if ok {
-					env = append(env, fromOutside(src, name, value))
-				} else if !src.Optional {
-					errs = append(errs, fmt.Errorf("envFrom.host: %s is not set in the environment of the server's process", name))
-				}
-			}
-		case src.File != "":
-			vars, err := readEnvFile(src)
-			if err != nil && !(src.Optional && errors.Is(err, fs.ErrNotExist)) {
-				errs = append(errs, fmt.Errorf("envFrom.file: %w", err))
-			}
-			env = append(env, vars...)
-		case src.SecretRef != nil && !src.Optional:
+		if src.SecretRef != nil && !src.Optional {
 			errs = append(errs, fmt.Errorf("envFrom.secretRef: %s is a Kubernetes Secret; on one machine use host or file", src.SecretRef.Name))
 		}
 	}
-	return append(env, spec.Env...), errors.Join(errs...)
-}
-
-// minSecret is how long a value must be to be masked without being asked for:
-// a shorter one would black out every place where its letters happen to stand.
-const minSecret = 8
-
-// fromOutside is a variable that the spec takes from elsewhere: a secret,
-// unless the spec says otherwise or it is too short for one.
-func fromOutside(src tallyman.EnvSource, name, value string) tallyman.EnvVar {
-	secret := len(value) >= minSecret
-	if src.Mask != nil {
-		secret = *src.Mask
-	}
-	return tallyman.EnvVar{Name: name, Value: value, Mask: &secret}
-}
-
-// readEnvFile reads KEY=VALUE lines. Empty lines and # comments are passed
-// over, `export ` and quotes around a value are taken off.
-func readEnvFile(src tallyman.EnvSource) ([]tallyman.EnvVar, error) {
-	path := src.File
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var env []tallyman.EnvVar
-	for i, line := range strings.Split(string(b), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
-		if !ok || name == "" || strings.ContainsAny(name, " \t") {
-			return nil, fmt.Errorf("%s:%d: not a KEY=VALUE line", path, i+1) // never the line itself: it may be a secret
-		}
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		}
-		env = append(env, fromOutside(src, name, value))
-	}
-	return env, nil
+	return env, errors.Join(errs...)
 }
 
 // loginKeys are the variables that log a harness in; without any of them a
@@ -244,20 +189,6 @@ func (b *Backend) Spec(_ context.Context, origin string, spec tallyman.RunnerSpe
 		all = append(all, tallyman.EnvVar{Name: "PATH", Value: defaultPath})
 	}
 	all = append(all, tallyman.EnvVar{Name: "HOME", Value: spec.Home}, tallyman.EnvVar{Name: "TMPDIR", Value: filepath.Join(dir, "tmp")})
-	spec.Env = lastWins(append(all, env...))
+	spec.Env = envfrom.LastWins(append(all, env...))
 	return spec, nil
-}
-
-// lastWins keeps the last of each name, in the order of their last places.
-func lastWins(env []tallyman.EnvVar) []tallyman.EnvVar {
-	seen := map[string]bool{}
-	var kept []tallyman.EnvVar
-	for _, v := range slices.Backward(env) {
-		if !seen[v.Name] {
-			seen[v.Name] = true
-			kept = append(kept, v)
-		}
-	}
-	slices.Reverse(kept)
-	return kept
 }

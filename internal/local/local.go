@@ -119,7 +119,15 @@ func (b *Backend) reap() (any bool) {
 // and passes to the runner, so that at no moment it is free while a runner
 // lives; a runner whose server dies before the bootstrap is written ends. An
 // attempt whose runner lives, or has begun a journal, is not started again.
-func (b *Backend) Start(_ context.Context, ref tallyman.AttemptRef, key string) error {
+func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (object string, err error) {
+	key, err := w.NewKey(ctx)
+	if err != nil {
+		return "", err
+	}
+	return "", b.start(w.Attempt.Ref(), key)
+}
+
+func (b *Backend) start(ref tallyman.AttemptRef, key string) error {
 	dir := b.Dir(ref)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return backendError("make the folder of attempt %s: %w", ref, err)
@@ -204,7 +212,8 @@ func lockFile(path string) (*os.File, error) {
 
 // Kill ends the runner of an attempt; Observe ends what it leaves. Where the
 // runner is gone already, or the whole folder, Kill ends what is left.
-func (b *Backend) Kill(ctx context.Context, ref tallyman.AttemptRef) error {
+func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
+	ref := a.Ref()
 	path := filepath.Join(b.Dir(ref), "lock")
 	lock, err := lockFile(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {

@@ -135,16 +135,21 @@ func newBackend(t *testing.T, dir, mode string) backend {
 	return b
 }
 
+var (
+	attempt    = tallyman.Attempt{RunID: runID, Number: 1}
+	assignment = tallyman.Assignment{Attempt: attempt, NewKey: func(context.Context) (string, error) { return "key", nil }}
+)
+
 func (b backend) start() {
 	b.t.Helper()
-	if err := b.Start(b.t.Context(), tallyman.AttemptRef{RunID: runID, Number: 1}, "key"); err != nil {
+	if _, err := b.Start(b.t.Context(), assignment); err != nil {
 		b.t.Fatalf("start: %v", err)
 	}
 }
 
 func (b backend) observe() tallyman.Observation {
 	b.t.Helper()
-	s, err := b.Observe(b.t.Context(), ref)
+	s, err := b.Observe(b.t.Context(), attempt)
 	if err != nil {
 		b.t.Fatalf("observe: %v", err)
 	}
@@ -206,7 +211,7 @@ func TestAnAttemptFromStartToRemove(t *testing.T) {
 	if again := b.observe(); !again.Gone || again.Last != 2 {
 		t.Errorf("a start after the end: %+v", again)
 	}
-	if err := b.Kill(t.Context(), ref); err != nil {
+	if err := b.Kill(t.Context(), attempt); err != nil {
 		t.Errorf("kill what is gone: %v", err)
 	}
 	for range 2 {
@@ -230,7 +235,7 @@ func TestTheLockIsNeverFreeWhileTheRunnerLives(t *testing.T) {
 			seen := false
 			for n := 0; ; n++ {
 				must := seen || started.Load()
-				s, err := other.Observe(context.Background(), ref)
+				s, err := other.Observe(context.Background(), attempt)
 				seen = seen || s.Running
 				if must && (err != nil || !s.Running) {
 					watched <- fmt.Sprintf("look %d: %+v, %v", n, s, err)
@@ -302,7 +307,7 @@ func TestWhatADeadRunnerLeftIsKilledBeforeItIsCalledGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Kill(t.Context(), ref); err != nil {
+	if err := b.Kill(t.Context(), attempt); err != nil {
 		t.Fatal(err)
 	}
 	s := b.gone()
@@ -335,7 +340,7 @@ func TestKillNeverTakesAnOlderPidForTheRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start()
-	if err := b.Kill(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "does not name its process") {
+	if err := b.Kill(t.Context(), attempt); err == nil || !strings.Contains(err.Error(), "does not name its process") {
 		t.Errorf("kill a runner that has not said who it is: %v", err)
 	}
 	if !lives(bystander.Process.Pid) {
@@ -421,12 +426,12 @@ func TestWhoRunsTheBackendIsToldOfEnds(t *testing.T) {
 
 func TestARunnerThatCannotBeStartedIsABackendError(t *testing.T) {
 	b := local.New(local.Options{Dir: t.TempDir(), Runner: []string{"/nowhere/runner"}, Lookup: os.LookupEnv})
-	err := b.Start(t.Context(), tallyman.AttemptRef{RunID: runID, Number: 1}, "key")
+	_, err := b.Start(t.Context(), assignment)
 	var e *tallyman.Error
 	if !errors.As(err, &e) || e.Reason != tallyman.BackendError || !strings.Contains(e.Message, "/nowhere/runner") {
 		t.Errorf("got %v", err)
 	}
-	if s, err := b.Observe(t.Context(), ref); err != nil || s != (tallyman.Observation{}) {
+	if s, err := b.Observe(t.Context(), attempt); err != nil || s != (tallyman.Observation{}) {
 		t.Errorf("it is seen as %+v, %v", s, err)
 	}
 }

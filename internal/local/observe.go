@@ -19,7 +19,8 @@ import (
 
 // Observe looks at an attempt: its runner lives, or nothing of it is left
 // (it kills what is), or it was never started.
-func (b *Backend) Observe(ctx context.Context, ref tallyman.AttemptRef) (tallyman.Observation, error) {
+func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Observation, error) {
+	ref := a.Ref()
 	dir := b.Dir(ref)
 	if _, err := os.Stat(filepath.Join(dir, "lock")); errors.Is(err, fs.ErrNotExist) {
 		return tallyman.Observation{}, nil

@@ -49,7 +49,7 @@ func TestTheEndOfARunnerThatOnlyDelivers(t *testing.T) {
 			if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 				t.Fatal(err)
 			}
-			s, err := b.Observe(t.Context(), ref)
+			s, err := b.Observe(t.Context(), attempt)
 			if err != nil || !s.Running || s.Gone || (s.Final != nil) != c.want {
 				t.Fatalf("seen is %+v: %v", s, err)
 			}

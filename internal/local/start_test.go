@@ -78,7 +78,7 @@ func TestARunnerDoesNotGetTheServersSecrets(t *testing.T) {
 	t.Setenv("TZ", "UTC")
 	t.Setenv("TALLYMAN_FAULT_LOG", "x")
 	b := local.New(local.Options{Dir: t.TempDir(), Runner: []string{"/bin/sh", "-c", "cat <&3 >/dev/null & env; wait"}, Lookup: os.LookupEnv})
-	if err := b.Start(t.Context(), tallyman.AttemptRef{RunID: runID, Number: 1}, "key"); err != nil {
+	if _, err := b.Start(t.Context(), assignment); err != nil {
 		t.Fatal(err)
 	}
 	var got string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
@@ -53,8 +54,31 @@ func (u *uplink) request(ctx context.Context, method, path string, body io.Reade
 	if err != nil {
 		return nil, fmt.Errorf("make a request for %s: %w", path, err)
 	}
-	req.Header.Set("Authorization", "Bearer "+u.key)
+	key, err := u.proof()
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	if u.cluster != "" {
+		req.Header.Set(tallyman.ClusterHeader, u.cluster)
+	}
 	return req, nil
+}
+
+// proof is what a call is sent with: the key, or until there is one the Pod's
+// token as it is now.
+func (u *uplink) proof() (string, error) {
+	u.mu.Lock()
+	key := u.key
+	u.mu.Unlock()
+	if key != "" || u.token == "" {
+		return key, nil
+	}
+	token, err := os.ReadFile(u.token)
+	if err != nil {
+		return "", fmt.Errorf("read the Pod's token: %w", err)
+	}
+	return strings.TrimSpace(string(token)), nil
 }
 
 // statusError is the error that an answer stands for, nil for a good one: a

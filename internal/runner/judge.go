@@ -6,19 +6,27 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
+// memory is what the kernel has killed for memory while the agent was at work.
+type memory struct {
+	kills int
+	own   bool // the control group holds nothing but this attempt
+	any   bool // each kill counts, whatever the harness says: it cannot know
+}
+
 // judge puts our own knowledge over what the harness says: an intent of ours
 // that came before the end is the reason; then memory; then the harness. What
 // it achieved counts in an interruption only when its result was said before
 // our signal: exit code 0 is also how a program ends that was told to.
-func judge(out tallyman.Outcome, exit tallyman.Exit, how ending, oomKills int) tallyman.Outcome {
+func judge(out tallyman.Outcome, exit tallyman.Exit, how ending, oom memory) tallyman.Outcome {
 	if exit.Signal == "" {
 		code := exit.Code
 		out.ExitCode = &code
 	}
 	out.Signal = exit.Signal
-	// A counter that moved beside us is not proof that it was our agent.
-	if exit.Signal == "SIGKILL" && exit.Sent != "SIGKILL" {
-		out.OOMKills = max(0, oomKills)
+	// Where others share the group, a counter that moved is no proof that it
+	// was our agent.
+	if oom.own || exit.Signal == "SIGKILL" && exit.Sent != "SIGKILL" {
+		out.OOMKills = max(0, oom.kills)
 	}
 	switch {
 	case how.intent != nil:
@@ -26,7 +34,7 @@ func judge(out tallyman.Outcome, exit tallyman.Exit, how ending, oomKills int) t
 	case how.interrupted && (!how.said || out.Reason != tallyman.Completed):
 		out.Reason, out.Interrupted = "", true
 		out.Message = "the runner was told to end while the agent was at work"
-	case out.OOMKills > 0 && exit.Sent == "" && out.Reason != tallyman.Completed:
+	case out.OOMKills > 0 && exit.Sent == "" && (out.Reason != tallyman.Completed || oom.own && oom.any):
 		out.Reason = tallyman.OOMKilled
 		out.Message = fmt.Sprintf("the kernel killed the agent for memory (%d kills in its control group)", out.OOMKills)
 	}

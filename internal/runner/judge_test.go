@@ -22,6 +22,7 @@ func TestJudge(t *testing.T) {
 		interrupted bool
 		said        bool // its result, before our signal
 		oom         int
+		own, any    bool
 		want        tallyman.Outcome
 	}{
 		"the harness says it all":                                {out: said(tallyman.Completed), exit: exit(0), want: tallyman.Outcome{Reason: tallyman.Completed, Message: "said the harness", ExitCode: ptr(0)}},
@@ -38,6 +39,10 @@ func TestJudge(t *testing.T) {
 		"the counter moved beside a kill of ours with an intent": {out: said(tallyman.AgentError), exit: ours, intent: deadline, oom: 3, want: tallyman.Outcome{Reason: tallyman.DeadlineExceeded, Message: "too long", Signal: "SIGKILL"}},
 		"the counter moved beside an interruption":               {out: said(tallyman.AgentError), exit: exit(143), interrupted: true, oom: 3, want: tallyman.Outcome{Interrupted: true, Message: "the runner was told to end while the agent was at work", ExitCode: ptr(143)}},
 		"killed for memory while it obeyed our TERM":             {out: said(tallyman.AgentError), exit: tallyman.Exit{Code: -1, Signal: "SIGKILL", Sent: "SIGTERM"}, intent: deadline, oom: 3, want: tallyman.Outcome{Reason: tallyman.DeadlineExceeded, Message: "too long", Signal: "SIGKILL", OOMKills: 3}},
+		"a child was killed, and a command hides it":             {out: said(tallyman.Completed), exit: exit(0), oom: 1, own: true, any: true, want: tallyman.Outcome{Reason: tallyman.OOMKilled, Message: "the kernel killed the agent for memory (1 kills in its control group)", ExitCode: ptr(0), OOMKills: 1}},
+		"a child was killed, and a harness goes on":              {out: said(tallyman.Completed), exit: exit(0), oom: 1, own: true, want: tallyman.Outcome{Reason: tallyman.Completed, Message: "said the harness", ExitCode: ptr(0), OOMKills: 1}},
+		"a child was killed, and the harness fails":              {out: said(tallyman.NoResult), exit: exit(1), oom: 2, own: true, want: tallyman.Outcome{Reason: tallyman.OOMKilled, Message: "the kernel killed the agent for memory (2 kills in its control group)", ExitCode: ptr(1), OOMKills: 2}},
+		"a child was killed after our TERM":                      {out: said(tallyman.AgentError), exit: tallyman.Exit{Code: 143, Sent: "SIGTERM"}, intent: deadline, oom: 1, own: true, any: true, want: tallyman.Outcome{Reason: tallyman.DeadlineExceeded, Message: "too long", ExitCode: ptr(143), OOMKills: 1}},
 		"killed for memory":                                      {out: said(tallyman.AgentError), exit: killed, oom: 2, want: tallyman.Outcome{Reason: tallyman.OOMKilled, Message: "the kernel killed the agent for memory (2 kills in its control group)", Signal: "SIGKILL", OOMKills: 2}},
 		"killed, and the counter did not move":                   {out: said(tallyman.AgentError), exit: killed, want: tallyman.Outcome{Reason: tallyman.AgentError, Message: "said the harness", Signal: "SIGKILL"}},
 		"a kill of ours is no sign of memory":                    {out: said(tallyman.AgentError), exit: ours, oom: 2, want: tallyman.Outcome{Reason: tallyman.AgentError, Message: "said the harness", Signal: "SIGKILL"}},
@@ -47,7 +52,7 @@ func TestJudge(t *testing.T) {
 		"killed for memory after the result was said":            {out: said(tallyman.Completed), exit: killed, oom: 1, want: tallyman.Outcome{Reason: tallyman.Completed, Message: "said the harness", Signal: "SIGKILL", OOMKills: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := judge(c.out, c.exit, ending{c.intent, c.interrupted, c.said}, c.oom)
+			got := judge(c.out, c.exit, ending{c.intent, c.interrupted, c.said}, memory{kills: c.oom, own: c.own, any: c.any})
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
 			}

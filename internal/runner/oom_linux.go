@@ -18,17 +18,20 @@ func oomKills() (int, bool) {
 		if len(parts) != 3 {
 			continue
 		}
-		var file string
+		var root, file string
 		switch {
 		case string(parts[0]) == "0" && len(parts[1]) == 0:
-			file = "/sys/fs/cgroup" + string(parts[2]) + "/memory.events"
+			root, file = "/sys/fs/cgroup", "/memory.events"
 		case bytes.Contains(parts[1], []byte("memory")):
-			file = "/sys/fs/cgroup/memory" + string(parts[2]) + "/memory.oom_control"
+			root, file = "/sys/fs/cgroup/memory", "/memory.oom_control"
 		default:
 			continue
 		}
-		if n, ok := counter(file, "oom_kill"); ok {
-			return n, true
+		// In a container the group's own folder may be mounted as the root.
+		for _, path := range []string{root + string(parts[2]) + file, root + file} {
+			if n, ok := counter(path, "oom_kill"); ok {
+				return n, true
+			}
 		}
 	}
 	return 0, false

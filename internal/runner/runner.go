@@ -46,6 +46,7 @@ const (
 	eofGrace      = 2 * time.Second  // for streams that outlive the harness
 	killPatience  = 30 * time.Second // for processes to vanish after KILL
 	usagePeriod   = time.Second
+	printGrace    = 5 * time.Second // for a transcript that nobody reads
 )
 
 // Main is the runner's process. It reads its bootstrap from an inherited
@@ -65,7 +66,11 @@ func Main(version string, stderr io.Writer) int {
 	defer stop()
 	// Caught and not ignored: what is ignored here would stay so in the agent.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
-	err = Run(ctx, boot, version, log)
+	return exitCode(Run(ctx, boot, version, log), log)
+}
+
+// exitCode is what a runner's process ends with.
+func exitCode(err error, log *slog.Logger) int {
 	switch code := tallyman.CodeOf(err); {
 	case err == nil:
 		return ExitOK
@@ -111,10 +116,19 @@ type run struct {
 	up      *uplink
 	log     *slog.Logger
 
+	reach      time.Duration // how long nobody may answer the first hello; 0: as long as it may
+	inherited  []string      // the harness's environment before ours, in a Pod
+	secrets    []mask.Secret // known from elsewhere than the spec
+	transcript io.Writer     // what is printed of it, nil: nothing
+	alone      bool          // nothing but this attempt is in our control group
+
 	oomKills   func() (n int, counted bool) // in our control group so far
 	promptPath string
 	began      time.Time
 	ended      time.Time // of the agent's work: its result, or its exit without one
+
+	outcome     *tallyman.Outcome // of the final event, nil before it
+	finalCursor uint64
 }
 
 // path is a place in the attempt's folder.
@@ -142,20 +156,24 @@ func (r *run) attempt(ctx context.Context, version string) error {
 		return err
 	}
 	fault.Point(fault.RunnerJournalCreated)
-	r.up = newUplink(r.boot, version, strconv.Itoa(os.Getpid()), r.log)
+	if r.up, err = newUplink(r.boot, version, strconv.Itoa(os.Getpid()), r.log); err != nil {
+		return errors.Join(err, r.journal.Close())
+	}
 	r.up.journal, r.up.dir, r.up.header = r.journal, dir, header
 	r.rec = newRecorder(r.journal, r.up.provisional)
 	r.rec.sent = r.up.delivered
 
 	patience, cancel := context.WithTimeout(ctx, startPatience)
+	r.up.reach = r.reach
 	welcome, err := r.up.hello(patience)
 	cancel()
+	r.up.reach = 0
 	if err != nil {
 		return errors.Join(fmt.Errorf("introduce the runner to the server: %w", err), r.journal.Close())
 	}
 	fault.Point(fault.RunnerWelcomed)
 	r.spec = welcome.Spec
-	r.rec.mask = mask.New(secrets(r.spec.Env))
+	r.rec.mask = mask.New(append(secrets(r.spec.Env), r.secrets...))
 
 	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
 	refused := make(chan error, 1)
@@ -164,15 +182,44 @@ func (r *run) attempt(ctx context.Context, version string) error {
 	var upErr error
 	go func() { upErr = <-refused; close(lost) }()
 
+	endPrinting := r.printing(ctx)
+
 	outcome := r.work(ctx, lost)
 	fault.Point(fault.RunnerEnding)
 	last := r.end(outcome)
 	fault.Point(fault.RunnerEnded)
+	endPrinting()
 	err = r.drain(last, lost)
 	fault.Point(fault.RunnerDrained)
 	stopSending()
 	<-lost
 	return errors.Join(err, upErr, r.journal.Close())
+}
+
+// errUnreached says that nobody has answered a hello.
+var errUnreached = errors.New("no server has answered")
+
+// printing prints the transcript where one is wanted, until the returned
+// function is called.
+func (r *run) printing(ctx context.Context) (end func()) {
+	if r.transcript == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := r.print(ctx); err != nil {
+			r.log.Error("printing", "err", err)
+		}
+	}()
+	return func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(printGrace):
+		}
+	}
 }
 
 // secrets are the values that no journal may hold.
@@ -267,16 +314,26 @@ func (r *run) supervise(ctx context.Context, l launch, lost <-chan struct{}) tal
 	if counted {
 		moved = oomAfter - oomBefore
 	}
-	out := judge(r.rec.outcome(exit), exit, how, moved)
+	out := judge(r.rec.outcome(exit), exit, how, memory{kills: moved, own: r.alone, any: r.spec.Agent.Harness == "exec"})
 	out.Started = true
-	if out.Reason == tallyman.Completed && out.OOMKills > 0 {
-		r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "oom", Text: fmt.Sprintf(
-			"the kernel killed the agent for memory after its result (%d kills in its control group)", out.OOMKills)})
-	}
+	r.noteKills(out)
 	if verdict := r.outputs(context.WithoutCancel(ctx), lost, since); verdict != nil && out.Reason == tallyman.Completed {
 		out.Reason, out.Message = verdict.reason, verdict.message
 	}
 	return out
+}
+
+// noteKills says that the agent has succeeded though the kernel has killed
+// something of it for memory.
+func (r *run) noteKills(out tallyman.Outcome) {
+	if out.Reason != tallyman.Completed || out.OOMKills == 0 {
+		return
+	}
+	text := "the kernel killed the agent for memory after its result"
+	if out.Signal == "" {
+		text = "the kernel killed a process of the agent for memory, and the agent went on"
+	}
+	r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "oom", Text: fmt.Sprintf("%s (%d kills in its control group)", text, out.OOMKills)})
 }
 
 // end records the final event and tells control. It returns its cursor.
@@ -293,6 +350,7 @@ func (r *run) end(out tallyman.Outcome) uint64 {
 	if r.ended.IsZero() {
 		r.ended = time.Now()
 	}
+	r.outcome, r.finalCursor = &out, cursor
 	r.up.fact(tallyman.Fact{Cursor: cursor, Kind: tallyman.FactFinal, At: r.ended, Outcome: &out})
 	return cursor
 }

@@ -59,6 +59,13 @@ func (r *run) setup(ctx context.Context) (launch, error) {
 		}
 	}
 	l.inv = inv
+	if r.inherited != nil {
+		roots, err := r.roots()
+		if err != nil {
+			return l, err
+		}
+		r.inherited = append(r.inherited, roots...)
+	}
 	l.env = r.environment(inv.Env)
 	l.prompt, err = r.stdin(inv)
 	return l, err
@@ -109,7 +116,7 @@ func (r *run) unprepared(ctx context.Context, stopped *order, err error) tallyma
 // environment is the harness's: what the spec declares, what the adapter
 // adds, and the mark.
 func (r *run) environment(more []tallyman.EnvVar) []string {
-	var env []string
+	env := append([]string(nil), r.inherited...)
 	for _, v := range append(append([]tallyman.EnvVar(nil), r.spec.Env...), more...) {
 		env = append(env, v.Name+"="+v.Value)
 	}

@@ -72,7 +72,11 @@ func TestABrokenJournalIsToldToControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken.Store(true)
-	r := &run{journal: w, rec: newRecorder(w, func(tallyman.Delta) {}), up: newUplink(tallyman.Bootstrap{}, "", "", nil)}
+	up, err := newUplink(tallyman.Bootstrap{}, "", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{journal: w, rec: newRecorder(w, func(tallyman.Delta) {}), up: up}
 	r.up.journal, r.up.dir = w, dir
 	r.up.fact(tallyman.Fact{Cursor: good, Kind: tallyman.FactStarted, At: time.Now()})
 	r.up.fact(tallyman.Fact{Cursor: good + 1, Kind: tallyman.FactUsage, At: time.Now(), Usage: &tallyman.Usage{}})

@@ -89,6 +89,9 @@ func killTree(ctx context.Context, attempt string, root, keep int) (int, error) 
 			seen[pid] = true
 			_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good
 		}
+		if os.Getpid() == 1 {
+			_ = unix.Kill(-1, unix.SIGKILL) // all of the container at once, before it can fork again
+		}
 		select {
 		case <-ctx.Done():
 			return len(seen), fmt.Errorf("attempt %s: %d processes are still there after KILL, first %d", attempt, len(found), found[0])

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +35,9 @@ const (
 type uplink struct {
 	attempt string
 	base    string
-	key     string
+	reach   time.Duration // how long hello bears it that nobody answers; 0: as long as it may
+	token   string        // file; what a hello is sent with until there is a key
+	cluster string
 	process string
 	version string
 	http    *http.Client
@@ -46,6 +51,7 @@ type uplink struct {
 	final  chan struct{}           // closed once the server says that the attempt is final
 
 	mu       sync.Mutex
+	key      string
 	epoch    int64
 	lease    time.Duration // how long the server bears silence; 0: it did not say
 	contact  time.Time
@@ -60,25 +66,53 @@ type uplink struct {
 	isFinal  bool
 }
 
-func newUplink(b tallyman.Bootstrap, version, process string, log *slog.Logger) *uplink {
+func newUplink(b tallyman.Bootstrap, version, process string, log *slog.Logger) (*uplink, error) {
 	u := &uplink{
-		attempt: b.Attempt, key: b.Key, version: version, process: process, log: log,
+		attempt: b.Attempt, key: b.Key, token: b.Token, cluster: b.Cluster, version: version, process: process, log: log,
 		base:   "http://tallyman/runner/v1/attempts/" + b.Attempt + "/",
 		orders: make(chan tallyman.StopOrder, 1), final: make(chan struct{}),
 		wake: make(chan struct{}, 1), delta: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		contact: time.Now(),
 	}
-	dialer := &net.Dialer{Timeout: 10 * time.Second}
-	u.http = &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", b.Socket)
-		},
+	transport := &http.Transport{
 		IdleConnTimeout:    250 * time.Millisecond, // an idle connection would cost the server a goroutine
 		MaxIdleConns:       2,
 		DisableCompression: true,
 		WriteBufferSize:    64 << 10,
-	}}
-	return u
+	}
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	transport.DialContext = dialer.DialContext
+	if b.Server == "" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", b.Socket)
+		}
+	} else {
+		u.base = strings.TrimSuffix(b.Server, "/") + "/runner/v1/attempts/" + b.Attempt + "/"
+		transport.IdleConnTimeout = 30 * time.Second // a handshake costs more
+		roots, err := authorities(b.CA)
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	u.http = &http.Client{Transport: transport}
+	return u, nil
+}
+
+// authorities reads who vouches for the server; nil: the system's.
+func authorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("the server's authority: %s holds no certificate", file)
+	}
+	return pool, nil
 }
 
 // hello introduces the runner, again and again until it is answered or ctx
@@ -94,6 +128,11 @@ func (u *uplink) hello(ctx context.Context) (tallyman.Welcome, error) {
 		case tallyman.Unavailable, tallyman.Internal:
 		default:
 			return w, err
+		}
+		if errors.Is(err, errBusy) {
+			u.touch() // somebody is there
+		} else if u.reach > 0 && u.silence() > u.reach {
+			return w, fmt.Errorf("%w for %v: %w", errUnreached, u.reach, err)
 		}
 		u.log.DebugContext(ctx, "hello was not answered", "err", err)
 		select {
@@ -117,6 +156,9 @@ func (u *uplink) helloOnce(ctx context.Context) (tallyman.Welcome, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if w.AttemptKey != "" {
+		u.key = w.AttemptKey
+	}
 	u.epoch, u.lease = w.Epoch, time.Duration(w.LeaseSeconds)*time.Second
 	return w, nil
 }

@@ -31,7 +31,10 @@ type link struct {
 func newLink(t *testing.T, c *channel) *link {
 	t.Helper()
 	w, dir := newJournal(t, journal.Options{})
-	u := newUplink(c.boot(""), "test", "1", slog.New(slog.DiscardHandler))
+	u, err := newUplink(c.boot(""), "test", "1", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	u.journal, u.dir, u.header = w, dir, journal.Header{Journal: "J"}
 	return &link{uplink: u, t: t, w: w, done: make(chan error, 1)}
 }

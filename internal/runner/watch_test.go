@@ -65,7 +65,10 @@ func onStage(t *testing.T, spec tallyman.RunnerSpec, scene func(*stage)) *stage 
 		if spec.Grace == 0 {
 			spec.Grace = tallyman.Duration(10 * time.Second)
 		}
-		up := newUplink(tallyman.Bootstrap{}, "", "", slog.New(slog.DiscardHandler))
+		up, err := newUplink(tallyman.Bootstrap{}, "", "", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
 		s = &stage{
 			t: t, parser: &words{}, began: time.Now(), lost: make(chan struct{}), done: make(chan struct{}),
 			agent: &agent{cmd: process, exited: make(chan struct{})},

@@ -63,7 +63,7 @@ func (s *Service) AgentCap(ctx context.Context, run tallyman.Run) (int, error) {
 	return *limit, nil
 }
 
-// Wait records what holds a queued run back; nil: nothing.
+// Wait records what holds a run back that is queued or starting; nil: nothing.
 func (s *Service) Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error {
 	t := tallyman.Trigger{Kind: tallyman.TriggerWaiting, At: s.now(), Attempt: run.Attempt, Waiting: w}
 	_, err := s.change(ctx, run.ID, t, func(was, is tallyman.Run) *tallyman.TimelineEntry {
@@ -77,9 +77,28 @@ func (s *Service) Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waitin
 
 // NewKey gives an attempt a new key, of which only a hash is kept.
 func (s *Service) NewKey(ctx context.Context, ref tallyman.AttemptRef) (string, error) {
-	key := rand.Text()
+	key, hash := newKey()
+	return key, s.amend(ctx, ref, func(a *tallyman.Attempt) { a.KeyHash = hash })
+}
+
+func newKey() (key string, hash []byte) {
+	key = rand.Text()
 	sum := sha256.Sum256([]byte(key))
-	return key, s.amend(ctx, ref, func(a *tallyman.Attempt) { a.KeyHash = sum[:] })
+	return key, sum[:]
+}
+
+// Assign is what a backend needs to start an attempt.
+func (s *Service) Assign(ctx context.Context, a tallyman.Active) (tallyman.Assignment, error) {
+	f, _, err := s.frozen(ctx, a.Run.ID)
+	return tallyman.Assignment{
+		Run: a.Run, Attempt: a.Attempt, Agent: f.Agent, Origin: f.Origin,
+		NewKey: func(ctx context.Context) (string, error) { return s.NewKey(ctx, a.Attempt.Ref()) },
+	}, err
+}
+
+// Made records what a backend has made for an attempt.
+func (s *Service) Made(ctx context.Context, ref tallyman.AttemptRef, object string) error {
+	return s.amend(ctx, ref, func(a *tallyman.Attempt) { a.Object = object })
 }
 
 // amend changes an attempt's row alone.
@@ -121,10 +140,15 @@ func (s *Service) CheckKey(ctx context.Context, ref tallyman.AttemptRef, key str
 
 // Greet answers a runner's hello. On one machine the key proves that it comes
 // from the process that the backend started: each start makes a new key and
-// hands it over on a pipe that this process alone inherits.
-func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string, h tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
-	if _, err := s.CheckKey(ctx, ref, key); err != nil {
-		return w, v, err
+// hands it over on a pipe that this process alone inherits. In a cluster the
+// Pod has been recognised; the attempt's first one is its own, and gets a key.
+func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, p tallyman.Proof, h tallyman.Hello) (w tallyman.Welcome, v tallyman.HelloVerdict, err error) {
+	if p.Pod == "" {
+		if _, err := s.CheckKey(ctx, ref, p.Key); err != nil {
+			return w, v, err
+		}
+	} else {
+		h.Process = p.Pod // what the runner says of itself proves nothing
 	}
 	var run tallyman.Run
 	var attempt tallyman.Attempt
@@ -137,9 +161,12 @@ func (s *Service) Greet(ctx context.Context, ref tallyman.AttemptRef, key string
 		if err != nil {
 			return err
 		}
-		const sameProcess = true
+		sameProcess := p.Pod == "" || a.Process == "" || a.Process == p.Pod
 		if attempt, v = run.Greet(a, h, sameProcess); v != tallyman.HelloWelcome {
 			return nil
+		}
+		if p.Pod != "" {
+			w.AttemptKey, attempt.KeyHash = newKey()
 		}
 		err = tx.PutAttempt(attempt)
 		fault.Point(fault.GreetCommitting)

@@ -334,7 +334,7 @@ func TestAKeyOpensItsOwnAttemptOnly(t *testing.T) {
 		_, err := h.CheckKey(t.Context(), c.ref, c.key)
 		e := code(t, err, tallyman.Unauthorized)
 		messages[strings.ReplaceAll(e.Message, c.ref.String(), "ATTEMPT")] = true
-		if _, _, err := h.Greet(t.Context(), c.ref, c.key, tallyman.Hello{JournalID: "J"}); tallyman.CodeOf(err) != tallyman.Unauthorized {
+		if _, _, err := h.Greet(t.Context(), c.ref, tallyman.Proof{Key: c.key}, tallyman.Hello{JournalID: "J"}); tallyman.CodeOf(err) != tallyman.Unauthorized {
 			t.Errorf("%s: hello says %v", name, err)
 		}
 	}

@@ -128,6 +128,9 @@ func endAttempt(a tallyman.Attempt, e tallyman.Settlement, now time.Time) tallym
 		a.Usage = e.Outcome.Usage
 	}
 	a.FinalCursor = max(a.FinalCursor, e.FinalCursor)
+	if e.Evidence != nil {
+		a.Evidence = e.Evidence
+	}
 	return a
 }
 

@@ -218,7 +218,7 @@ func (h *hall) start(id string) *runner {
 
 func (r *runner) hello() tallyman.Welcome {
 	r.t.Helper()
-	w, v, err := r.Greet(r.t.Context(), r.ref, r.key, tallyman.Hello{JournalID: r.journal, LastCursor: r.cursor, Process: "7"})
+	w, v, err := r.Greet(r.t.Context(), r.ref, tallyman.Proof{Key: r.key}, tallyman.Hello{JournalID: r.journal, LastCursor: r.cursor, Process: "7"})
 	if err != nil || v != tallyman.HelloWelcome {
 		r.t.Fatalf("hello: %s, %v", v, err)
 	}

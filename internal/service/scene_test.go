@@ -140,7 +140,7 @@ func (s *scene) greet() error {
 }
 
 func (s *scene) hello() (tallyman.Welcome, error) {
-	w, verdict, err := s.service.Greet(s.ctx(), s.ref(), s.secret, tallyman.Hello{JournalID: s.journal(), LastCursor: 9})
+	w, verdict, err := s.service.Greet(s.ctx(), s.ref(), tallyman.Proof{Key: s.secret}, tallyman.Hello{JournalID: s.journal(), LastCursor: 9})
 	if err == nil && verdict != tallyman.HelloWelcome {
 		s.h.t.Errorf("hello was answered with %s", verdict)
 	}

@@ -19,7 +19,7 @@ const (
 	attemptColumns = `run_id, number, reason, exit_code, signal,
 		input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, cost_source, turns,
 		oom_kills, backend, process, queued_at, admitted_at, started_at, first_at, ended_at, last_contact,
-		journal, last_cursor, final_cursor, epoch, key_hash, gone, owed, message, final, stderr_tail, output_tail`
+		journal, last_cursor, final_cursor, epoch, key_hash, gone, owed, message, final, stderr_tail, output_tail, object, evidence`
 )
 
 func bornFields(r *tallyman.Run) []any {
@@ -41,7 +41,8 @@ func attemptFields(a *tallyman.Attempt) []any {
 	return append(fields, &a.OOMKills, text{&a.Backend}, text{&a.Process},
 		at{&a.QueuedAt}, at{&a.AdmittedAt}, mayAt{&a.StartedAt}, mayAt{&a.FirstAt}, mayAt{&a.EndedAt}, mayAt{&a.LastContact},
 		text{&a.Journal}, &a.LastCursor, &a.FinalCursor, &a.Epoch, &a.KeyHash, &a.Gone, &a.Owed,
-		text{&a.Message}, mayJSON[tallyman.Outcome]{&a.Final}, text{&a.StderrTail}, text{&a.OutputTail})
+		text{&a.Message}, mayJSON[tallyman.Outcome]{&a.Final}, text{&a.StderrTail}, text{&a.OutputTail},
+		text{&a.Object}, mayJSON[tallyman.Evidence]{&a.Evidence})
 }
 
 func usageFields(u *tallyman.Usage) []any {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tallyman-dev/tallyman/internal/cli"
+	"github.com/tallyman-dev/tallyman/internal/config"
+	"github.com/tallyman-dev/tallyman/internal/kube"
+)
+
+// How many requests a second this server may make: a cluster has its own
+// fairness, and the client's usual 5 would hold starts up.
+const (
+	requests = 200
+	burst    = 400
+)
+
+// openCluster makes the backend of the cluster that is configured.
+func openCluster(o cli.BackendOptions) (cli.Backend, error) {
+	rest, err := clusterConfig(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	c := o.Config
+	return kube.New(kube.Options{
+		Config: rest, Namespace: c.Namespace, Namespaces: c.Namespaces,
+		Cluster: kube.Cluster{
+			Name: c.ClusterName, RunnerImage: c.RunnerImage, Advertise: c.Advertise, CA: o.CA, CAConfigMap: c.CAConfigMap,
+			DefaultTag: c.DefaultTag, Account: c.Account,
+			Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: kube.Backstop,
+		},
+		Lookup: o.Lookup, Object: o.Object, Kept: o.Kept, Ended: c.KeepObjects.D(), Log: o.Log,
+	})
+}
+
+// clusterConfig says how the cluster is reached: the file that is named, the
+// account of the Pod that this runs in, or what kubectl would use.
+func clusterConfig(c config.Config) (*rest.Config, error) {
+	cfg, err := rest.InClusterConfig()
+	if c.Kubeconfig != "" || err != nil {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath = c.Kubeconfig
+		cfg, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find out how the cluster is reached: %w; name a file with --kubeconfig", err)
+	}
+	cfg.QPS, cfg.Burst = requests, burst
+	cfg.UserAgent = "tallyman-server"
+	return cfg, nil
+}

@@ -1,0 +1,20 @@
+// Tallyman-server is tallyman with Kubernetes compiled in: the same command
+// line, and a server whose attempts run in a cluster.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/cli"
+	"github.com/tallyman-dev/tallyman/internal/kube"
+)
+
+func main() {
+	p := cli.Program{
+		Name: "tallyman-server", Version: tallyman.Version,
+		Backends: map[string]func(cli.BackendOptions) (cli.Backend, error){kube.Name: openCluster},
+	}
+	os.Exit(cli.Main(context.Background(), p, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,300 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// Name is what attempts of this backend are said to run on.
+const Name = "kube"
+
+// Options are what a backend needs.
+type Options struct {
+	Config     *rest.Config
+	Namespace  string   // of agents from files
+	Namespaces []string // that are watched beside it
+	Cluster    Cluster
+	// Lookup finds a variable of the server's environment.
+	Lookup func(name string) (string, bool)
+	// Object is what was made for an attempt, as it was recorded.
+	Object func(ctx context.Context, ref tallyman.AttemptRef) (string, error)
+	// Kept reports whether an attempt's record is complete, so that its
+	// objects may go.
+	Kept  func(ctx context.Context, ref tallyman.AttemptRef) (bool, error)
+	Ended time.Duration // how long ended objects stay
+	Log   *slog.Logger
+}
+
+// Backend runs attempts in a cluster.
+type Backend struct {
+	o       Options
+	live    client.Client // asks the API server each time
+	seen    *informers
+	changed chan struct{}
+
+	nodes struct {
+		sync.Mutex
+		at      time.Time
+		biggest corev1.ResourceList
+	}
+}
+
+// New makes a backend. It asks nothing yet.
+func New(o Options) (*Backend, error) {
+	log.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	live, err := client.New(o.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
+	}
+	b := &Backend{o: o, live: live, changed: make(chan struct{}, 1)}
+	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell)
+	return b, err
+}
+
+// Changed gets a notice when an attempt's objects have changed.
+func (b *Backend) Changed() <-chan struct{} { return b.changed }
+
+func (b *Backend) tell() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches the cluster, and removes what is done with.
+func (b *Backend) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { b.sweep(ctx) })
+	defer sweeping.Wait()
+	defer cancel()
+	return b.seen.run(ctx)
+}
+
+// namespaceOf is where the objects of a run of an agent go: those of a custom
+// resource beside it, all others where the server was told.
+func (b *Backend) namespaceOf(w tallyman.Assignment) string {
+	if IsResource(w.Origin) {
+		return w.Run.Namespace
+	}
+	return b.o.Namespace
+}
+
+func (b *Backend) work(w tallyman.Assignment) Work {
+	return Work{Run: w.Run, Attempt: w.Attempt.Number, Spec: w.Agent, Namespace: b.namespaceOf(w)}
+}
+
+// Start makes the attempt's object. One that is there already must be the
+// attempt's own. It returns the object's UID.
+func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, error) {
+	work := b.work(w)
+	object, err := b.o.Cluster.Object(work)
+	if err != nil {
+		return "", err
+	}
+	err = b.live.Create(ctx, object)
+	if apierrors.IsAlreadyExists(err) {
+		return b.adopt(ctx, work, object)
+	}
+	if err != nil {
+		return "", refused(err, object)
+	}
+	return string(object.GetUID()), nil
+}
+
+// adopt takes an object that is there for the attempt's own, if it is.
+func (b *Backend) adopt(ctx context.Context, w Work, object client.Object) (string, error) {
+	if err := b.live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+		return "", unreachable(err)
+	}
+	if ref, ours := refOf(object.GetLabels()); !ours || ref != w.Ref() {
+		return "", &tallyman.Error{Code: tallyman.Conflict, Reason: tallyman.BackendError,
+			Message: fmt.Sprintf("%s/%s is taken by another object, which is not of this attempt", object.GetNamespace(), object.GetName())}
+	}
+	return string(object.GetUID()), nil
+}
+
+// Object is what is made for an attempt: its Job, or its Pod.
+func (c Cluster) Object(w Work) (client.Object, error) {
+	if w.Spec.Workload == tallyman.WorkloadPod {
+		pod, err := c.Pod(w)
+		if err != nil {
+			return nil, err
+		}
+		return pod, nil
+	}
+	job, err := c.Job(w)
+	if err != nil {
+		return nil, err
+	}
+	return job, nil
+}
+
+// refused judges an API server's answer to the making of an object: an error
+// with a reason ends the attempt, one without is tried again.
+func refused(err error, object client.Object) error {
+	switch {
+	case apierrors.IsForbidden(err) && isPod(object), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		if b := refusedPod(err.Error()); b.Hopeless {
+			return &tallyman.Error{Code: tallyman.Invalid, Reason: b.Reason, Message: b.Message, Err: err}
+		} else if b.Wait != "" {
+			return &tallyman.Error{Code: tallyman.Unavailable, Wait: b.Wait, Message: b.Message, Err: err}
+		}
+	case apierrors.IsRequestEntityTooLargeError(err):
+		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.InvalidSpec, Message: err.Error(), Err: err}
+	case apierrors.IsNotFound(err):
+		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err} // the namespace
+	}
+	return unreachable(err)
+}
+
+func isPod(o client.Object) bool { _, ok := o.(*corev1.Pod); return ok }
+
+// unreachable says that nothing can be known or done just now.
+func unreachable(err error) error {
+	return &tallyman.Error{Code: tallyman.Unavailable, Wait: tallyman.NoBackend, Message: "the cluster cannot be used: " + err.Error(), Err: err}
+}
+
+// Observe looks at an attempt's objects.
+func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Observation, error) {
+	if err := b.seen.ready(); err != nil {
+		return tallyman.Observation{}, unreachable(err)
+	}
+	s, err := b.seen.scene(ctx, a.Ref())
+	if err == nil && s.Job == nil && s.Pod == nil && a.Object != "" {
+		// What the informers do not know may be too new for them.
+		s, err = b.ask(ctx, a.Ref())
+	}
+	if err != nil {
+		return tallyman.Observation{}, unreachable(err)
+	}
+	s.Made, s.Now, s.Patience = a.Object != "", time.Now(), b.o.Cluster.Pull
+	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
+		s.Biggest = b.biggestNode(ctx)
+	}
+	return Look(s), nil
+}
+
+// ask looks for an attempt's objects at the API server.
+func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef) (Scene, error) {
+	var s Scene
+	for _, ns := range b.seen.namespaces {
+		options := []client.ListOption{client.InNamespace(ns), labelsOf(ref)}
+		var jobs batchv1.JobList
+		if err := b.live.List(ctx, &jobs, options...); err != nil {
+			return s, err
+		}
+		var pods corev1.PodList
+		if err := b.live.List(ctx, &pods, options...); err != nil {
+			return s, err
+		}
+		s = s.with(jobs.Items, pods.Items)
+	}
+	return s, nil
+}
+
+// with adds the objects of an attempt. Of several Pods the youngest counts.
+func (s Scene) with(jobs []batchv1.Job, pods []corev1.Pod) Scene {
+	for i := range jobs {
+		s.Job = &jobs[i]
+	}
+	for i := range pods {
+		if s.Pod == nil || s.Pod.CreationTimestamp.Before(&pods[i].CreationTimestamp) {
+			s.Pod = &pods[i]
+		}
+	}
+	if s.Pod != nil {
+		s.Bare = s.Pod.Labels[labelRunner] == string(tallyman.RunnerBare)
+	}
+	return s
+}
+
+// biggestNode is what the largest node offers of each resource, nil where
+// nodes may not be looked at.
+func (b *Backend) biggestNode(ctx context.Context) corev1.ResourceList {
+	const fresh = 30 * time.Second
+	b.nodes.Lock()
+	defer b.nodes.Unlock()
+	if time.Since(b.nodes.at) < fresh {
+		return b.nodes.biggest
+	}
+	b.nodes.at, b.nodes.biggest = time.Now(), nil
+	var nodes corev1.NodeList
+	if err := b.live.List(ctx, &nodes); err != nil {
+		return nil // optional: without it the start's own patience decides
+	}
+	for _, n := range nodes.Items {
+		for name, q := range n.Status.Allocatable {
+			if b.nodes.biggest == nil {
+				b.nodes.biggest = corev1.ResourceList{}
+			}
+			if have := b.nodes.biggest[name]; q.Cmp(have) > 0 {
+				b.nodes.biggest[name] = q
+			}
+		}
+	}
+	return b.nodes.biggest
+}
+
+// Kill ends an attempt's Pod, or keeps it from coming.
+func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
+	s, err := b.seen.scene(ctx, a.Ref())
+	if err != nil {
+		return unreachable(err)
+	}
+	const atOnce = int64(1) // 0 would take the object away before its processes
+	switch {
+	case s.Pod != nil && (s.Pod.DeletionTimestamp == nil || s.Pod.DeletionGracePeriodSeconds == nil || *s.Pod.DeletionGracePeriodSeconds > atOnce):
+		err = b.live.Delete(ctx, s.Pod, client.GracePeriodSeconds(atOnce), client.Preconditions{UID: &s.Pod.UID})
+	case s.Pod == nil && s.Job != nil && s.Job.DeletionTimestamp == nil:
+		err = b.live.Delete(ctx, s.Job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &s.Job.UID})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return unreachable(err)
+	}
+	return nil
+}
+
+// Remove deletes an ended attempt's objects.
+func (b *Backend) Remove(ctx context.Context, ref tallyman.AttemptRef) error {
+	s, err := b.seen.scene(ctx, ref)
+	if err != nil {
+		return unreachable(err)
+	}
+	return b.remove(ctx, s)
+}
+
+func (b *Backend) remove(ctx context.Context, s Scene) error {
+	var object client.Object = s.Job
+	if s.Job == nil {
+		if s.Pod == nil {
+			return nil
+		}
+		object = s.Pod
+	}
+	err := b.live.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return unreachable(err)
+	}
+	return nil
+}
+
+// Leftover has nothing: the journal of a runner in a Pod is gone with it.
+func (b *Backend) Leftover(context.Context, tallyman.AttemptRef, uint64, func(uint64, []byte) error) error {
+	return nil
+}

@@ -1,0 +1,193 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// Scene is everything that a cluster says about an attempt.
+type Scene struct {
+	Job     *batchv1.Job        // nil: there is none
+	Pod     *corev1.Pod         // nil: there is none
+	Events  []corev1.Event      // warnings about either
+	Made    bool                // the object was made once
+	Bare    bool                // the agent is the container's own process
+	Biggest corev1.ResourceList // what the largest node offers of each resource, nil when that is not known
+
+	Now      time.Time
+	Patience time.Duration // with an image, and with what a Pod mounts
+}
+
+// Look turns a scene into neutral facts. It is pure.
+func Look(s Scene) tallyman.Observation {
+	var o tallyman.Observation
+	o.Evidence = s.evidence()
+	if s.Pod == nil {
+		s.withoutPod(&o)
+		return o
+	}
+	o.Process = string(s.Pod.UID)
+	agent := agentStatus(s.Pod)
+	ended := agent != nil && agent.State.Terminated != nil
+	// A Pod without a node that is being deleted gets none any more.
+	never := s.Pod.Spec.NodeName == "" && s.Pod.DeletionTimestamp != nil
+	over := never || s.Pod.Status.Phase == corev1.PodSucceeded || s.Pod.Status.Phase == corev1.PodFailed
+	switch {
+	case ended || over:
+		o.Gone = true
+		s.end(&o, agent)
+	default:
+		o.Running = true
+		if agent == nil || agent.State.Running == nil {
+			o.Pending = true
+			o.Blocked = s.blocked()
+		}
+	}
+	return o
+}
+
+// agentStatus is the status of the agent's container, nil before there is one.
+func agentStatus(p *corev1.Pod) *corev1.ContainerStatus {
+	for i, c := range p.Status.ContainerStatuses {
+		if c.Name == agentContainer {
+			return &p.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+// withoutPod is about an attempt whose Pod is not there: not yet, or not any
+// more.
+func (s Scene) withoutPod(o *tallyman.Observation) {
+	switch {
+	case s.Job == nil && !s.Made:
+		return // never started
+	case s.Job == nil:
+		o.Gone = true
+		o.Cause = &tallyman.Cause{Reason: tallyman.PodDeleted, Message: "its object in the cluster was deleted; how the agent ended is not known"}
+	case jobEnded(s.Job) != nil:
+		o.Gone = true
+		o.Cause = causeOfJob(jobEnded(s.Job))
+	default:
+		o.Running, o.Pending = true, true
+		o.Blocked = s.notCreated()
+	}
+}
+
+// jobEnded is the condition that a Job has ended with, nil while it lasts.
+func jobEnded(j *batchv1.Job) *batchv1.JobCondition {
+	for i, c := range j.Status.Conditions {
+		if (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue {
+			return &j.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// causeOfJob is the end of a Job whose Pod nobody has seen.
+func causeOfJob(c *batchv1.JobCondition) *tallyman.Cause {
+	if c.Reason == batchv1.JobReasonDeadlineExceeded {
+		return &tallyman.Cause{Reason: tallyman.DeadlineExceeded, Message: c.Message}
+	}
+	return &tallyman.Cause{Reason: tallyman.PodDeleted, Message: fmt.Sprintf("its Pod was deleted; how the agent ended is not known (%s: %s)", c.Reason, c.Message)}
+}
+
+// order is how much a kind of container tells about an end: what comes first
+// counts.
+const (
+	kindInit    = "init"
+	kindSidecar = "sidecar"
+	kindAgent   = "agent"
+)
+
+// evidence collects what is kept of the scene.
+func (s Scene) evidence() *tallyman.Evidence {
+	e := &tallyman.Evidence{}
+	if p := s.Pod; p != nil {
+		e.Pod, e.Node = p.Name, p.Spec.NodeName
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+				e.ScheduledAt = new(c.LastTransitionTime.UTC())
+			}
+		}
+		sidecar := map[string]bool{}
+		for _, c := range p.Spec.InitContainers {
+			sidecar[c.Name] = c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		}
+		for _, c := range p.Status.InitContainerStatuses {
+			kind := kindInit
+			if sidecar[c.Name] {
+				kind = kindSidecar
+			}
+			e.Containers = append(e.Containers, stateOf(c, kind))
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			kind := kindSidecar
+			if c.Name == agentContainer {
+				kind = kindAgent
+			}
+			e.Containers = append(e.Containers, stateOf(c, kind))
+		}
+	}
+	for _, ev := range s.Events {
+		if ev.Type != corev1.EventTypeWarning {
+			continue
+		}
+		e.Events = append(e.Events, tallyman.ClusterEvent{
+			At: lastSeen(ev).UTC(), Object: ev.InvolvedObject.Kind + "/" + ev.InvolvedObject.Name,
+			Reason: ev.Reason, Message: strings.TrimSpace(ev.Message), Count: int(max(ev.Count, 1)),
+		})
+	}
+	slices.SortStableFunc(e.Events, func(a, b tallyman.ClusterEvent) int {
+		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+	})
+	return e
+}
+
+func lastSeen(e corev1.Event) time.Time {
+	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return e.CreationTimestamp.Time
+}
+
+func stateOf(c corev1.ContainerStatus, kind string) tallyman.ContainerState {
+	k := tallyman.ContainerState{Name: c.Name, Kind: kind, State: "waiting", Image: c.Image, Digest: digestOf(c.ImageID)}
+	switch st := c.State; {
+	case st.Terminated != nil:
+		k.State, k.Reason, k.Signal = "terminated", st.Terminated.Reason, int(st.Terminated.Signal)
+		k.Message = strings.TrimSpace(st.Terminated.Message)
+		k.ExitCode = new(int(st.Terminated.ExitCode))
+		k.StartedAt, k.EndedAt = timeOf(st.Terminated.StartedAt.Time), timeOf(st.Terminated.FinishedAt.Time)
+	case st.Running != nil:
+		k.State, k.StartedAt = "running", timeOf(st.Running.StartedAt.Time)
+	case st.Waiting != nil:
+		k.Reason, k.Message = st.Waiting.Reason, strings.TrimSpace(st.Waiting.Message)
+	}
+	return k
+}
+
+// digestOf is the digest in an image id, "" where the runtime gives none.
+func digestOf(id string) string {
+	if i := strings.LastIndex(id, "sha256:"); i >= 0 {
+		return id[i:]
+	}
+	return ""
+}
+
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() || t.Unix() == 0 {
+		return nil
+	}
+	return new(t.UTC())
+}

@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+const (
+	sweepPeriod  = 10 * time.Second
+	sidecarGrace = 5 * time.Second // after the agent, for what beside it does not end
+)
+
+// sweep removes what is done with, again and again: sidecars that do not end
+// when their agent has, and objects whose attempt is kept elsewhere.
+func (b *Backend) sweep(ctx context.Context) {
+	t := time.NewTicker(sweepPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if b.seen.ready() != nil {
+			continue
+		}
+		if err := b.sweepOnce(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			b.o.Log.WarnContext(ctx, "removing ended objects from the cluster", "err", err)
+		}
+	}
+}
+
+func (b *Backend) sweepOnce(ctx context.Context, now time.Time) error {
+	var pods corev1.PodList
+	if err := b.seen.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		agent := agentStatus(p)
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && agent != nil && agent.State.Terminated != nil &&
+			now.Sub(agent.State.Terminated.FinishedAt.Time) > sidecarGrace {
+			if err := b.live.Delete(ctx, p, client.Preconditions{UID: &p.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+	}
+	var jobs batchv1.JobList
+	if err := b.seen.cache.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range jobs.Items {
+		j := &jobs.Items[i]
+		if c := jobEnded(j); c != nil && now.Sub(c.LastTransitionTime.Time) > b.o.Ended {
+			if err := b.sweepKept(ctx, j, Scene{Job: j}); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		agent := agentStatus(p)
+		if len(p.OwnerReferences) == 0 && agent != nil && agent.State.Terminated != nil && now.Sub(agent.State.Terminated.FinishedAt.Time) > b.o.Ended {
+			if err := b.sweepKept(ctx, p, Scene{Pod: p}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sweepKept removes an ended object once its attempt's record is complete.
+func (b *Backend) sweepKept(ctx context.Context, o client.Object, s Scene) error {
+	ref, ours := refOf(o.GetLabels())
+	if !ours || o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	kept, err := b.o.Kept(ctx, ref)
+	if err != nil || !kept {
+		if tallyman.CodeOf(err) == tallyman.NotFound {
+			return nil // another server's; the object ends itself
+		}
+		return err
+	}
+	return b.remove(ctx, s)
+}

@@ -1,0 +1,252 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// parseTemplate reads an agent's podTemplate. None is an empty one.
+func parseTemplate(raw json.RawMessage) (corev1.PodTemplateSpec, error) {
+	var t corev1.PodTemplateSpec
+	if len(raw) == 0 {
+		return t, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t); err != nil {
+		return t, invalid("spec.podTemplate", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return t, nil
+}
+
+// containerOf is the agent's container in a template, an empty one where the
+// template says nothing about it.
+func containerOf(t corev1.PodTemplateSpec) corev1.Container {
+	for _, c := range t.Spec.Containers {
+		if c.Name == agentContainer {
+			return c
+		}
+	}
+	return corev1.Container{}
+}
+
+// merge lays ours over the agent's template.
+func merge(user, mine corev1.PodTemplateSpec) (all corev1.PodTemplateSpec, err error) {
+	base, err := json.Marshal(user)
+	if err != nil {
+		return all, fmt.Errorf("encode the podTemplate: %w", err)
+	}
+	patch, err := json.Marshal(mine)
+	if err != nil {
+		return all, fmt.Errorf("encode our part of the Pod: %w", err)
+	}
+	merged, err := strategicpatch.StrategicMergePatch(base, patch, corev1.PodTemplateSpec{})
+	if err != nil {
+		return all, invalid("spec.podTemplate", "it cannot be merged: %v", err)
+	}
+	if err := json.Unmarshal(merged, &all); err != nil {
+		return all, fmt.Errorf("decode the merged Pod: %w", err)
+	}
+	return all, nil
+}
+
+// checkTemplate refuses what would undo our security or our container.
+func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
+	const at = "spec.podTemplate."
+	for _, m := range []struct {
+		field string
+		keys  map[string]string
+	}{{"metadata.labels", t.Labels}, {"metadata.annotations", t.Annotations}} {
+		for key := range m.keys {
+			if strings.HasPrefix(key, prefix) || key == labelManagedBy {
+				return invalid(at+m.field, "%s is ours to set", key)
+			}
+		}
+	}
+	if err := checkPod(at+"spec.", t.Spec); err != nil {
+		return err
+	}
+	for field, list := range map[string][]corev1.Container{"initContainers": t.Spec.InitContainers, "containers": t.Spec.Containers} {
+		for _, c := range list {
+			if err := checkContainer(fmt.Sprintf("%sspec.%s[%s].", at, field, c.Name), c); err != nil {
+				return err
+			}
+		}
+	}
+	return checkAgent(fmt.Sprintf("%sspec.containers[%s].", at, agentContainer), containerOf(t), mode)
+}
+
+func checkPod(at string, p corev1.PodSpec) error {
+	switch {
+	case p.HostNetwork:
+		return invalid(at+"hostNetwork", "an agent does not get the node's network")
+	case p.HostPID:
+		return invalid(at+"hostPID", "an agent does not see the node's processes")
+	case p.HostIPC:
+		return invalid(at+"hostIPC", "an agent does not get the node's shared memory")
+	case p.HostUsers != nil && *p.HostUsers && p.SecurityContext != nil && p.SecurityContext.RunAsUser != nil && *p.SecurityContext.RunAsUser == 0:
+		return invalid(at+"hostUsers", "root in a Pod must not be the node's")
+	case p.ShareProcessNamespace != nil && *p.ShareProcessNamespace:
+		return invalid(at+"shareProcessNamespace", "other containers would see the agent's processes, and the runner would not be the first")
+	case p.AutomountServiceAccountToken != nil && *p.AutomountServiceAccountToken:
+		return invalid(at+"automountServiceAccountToken", "an agent gets no token by itself; mount a projected one, with its own audience")
+	case p.RestartPolicy != "" && p.RestartPolicy != corev1.RestartPolicyNever:
+		return invalid(at+"restartPolicy", "%s would run the agent twice; what is tried again says spec.retry", p.RestartPolicy)
+	case p.ActiveDeadlineSeconds != nil:
+		return invalid(at+"activeDeadlineSeconds", "write spec.limits.deadline: it ends the agent and keeps its record")
+	case p.TerminationGracePeriodSeconds != nil:
+		return invalid(at+"terminationGracePeriodSeconds", "the runner needs its own %d seconds to end an agent and to say how", graceSeconds)
+	}
+	for _, v := range p.Volumes {
+		if strings.HasPrefix(v.Name, ours) {
+			return invalid(fmt.Sprintf("%svolumes[%s]", at, v.Name), "names in %s are ours", ours)
+		}
+		if v.HostPath != nil {
+			return invalid(fmt.Sprintf("%svolumes[%s].hostPath", at, v.Name), "an agent does not get the node's files; use a PersistentVolumeClaim")
+		}
+	}
+	s := p.SecurityContext
+	if s == nil {
+		return nil
+	}
+	at += "securityContext."
+	if err := checkUser(at, s.RunAsNonRoot, s.RunAsUser); err != nil {
+		return err
+	}
+	if s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
+		return invalid(at+"seccompProfile", "Unconfined is not for agents; leave it out for RuntimeDefault, or name a Localhost profile")
+	}
+	return nil
+}
+
+func checkUser(at string, nonRoot *bool, user *int64) error {
+	if nonRoot != nil && !*nonRoot {
+		return invalid(at+"runAsNonRoot", "an agent does not run as root")
+	}
+	if user != nil && *user == 0 {
+		return invalid(at+"runAsUser", "an agent does not run as root; write another user id")
+	}
+	return nil
+}
+
+func checkContainer(at string, c corev1.Container) error {
+	if strings.HasPrefix(c.Name, ours) {
+		return invalid(strings.TrimSuffix(at, "."), "names in %s are ours", ours)
+	}
+	for _, m := range c.VolumeMounts {
+		for _, dir := range []string{tallyman.PodRunnerDir, tallyman.PodInstall, tallyman.PodState, tallyman.PodChannel, tallyman.PodSecrets, tallyman.PodRoots} {
+			if m.MountPath == dir || strings.HasPrefix(m.MountPath, dir+"/") {
+				return invalid(at+"volumeMounts", "%s is where the runner lives; mount elsewhere", m.MountPath)
+			}
+		}
+		if strings.HasPrefix(m.Name, ours+"channel") || strings.HasPrefix(m.Name, ours+"state") || strings.HasPrefix(m.Name, ours+"secret-") {
+			return invalid(at+"volumeMounts", "the volume %s is for the runner alone", m.Name)
+		}
+	}
+	s := c.SecurityContext
+	if s == nil {
+		return nil
+	}
+	at += "securityContext."
+	switch {
+	case s.Privileged != nil && *s.Privileged:
+		return invalid(at+"privileged", "an agent does not get the node")
+	case s.AllowPrivilegeEscalation != nil && *s.AllowPrivilegeEscalation:
+		return invalid(at+"allowPrivilegeEscalation", "an agent does not get more rights than it was started with")
+	case s.ProcMount != nil && *s.ProcMount != corev1.DefaultProcMount:
+		return invalid(at+"procMount", "%s would show the node's kernel; leave it out", *s.ProcMount)
+	case s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined:
+		return invalid(at+"seccompProfile", "Unconfined is not for agents; leave it out for RuntimeDefault, or name a Localhost profile")
+	case s.Capabilities != nil && len(s.Capabilities.Add) > 0:
+		return invalid(at+"capabilities.add", "an agent gets no capabilities, %s neither", s.Capabilities.Add[0])
+	}
+	return checkUser(at, s.RunAsNonRoot, s.RunAsUser)
+}
+
+// checkAgent refuses what is ours in the agent's own container.
+func checkAgent(at string, c corev1.Container, mode tallyman.RunnerMode) error {
+	if c.TerminationMessagePath != "" {
+		return invalid(at+"terminationMessagePath", "the runner's last word is written where a cluster looks for it")
+	}
+	if mode == tallyman.RunnerBare {
+		return nil
+	}
+	switch {
+	case len(c.Command) > 0:
+		return invalid(at+"command", "the runner is the first process of this container; the agent's command is spec.command")
+	case len(c.Args) > 0:
+		return invalid(at+"args", "the runner is the first process of this container; the agent's command is spec.command")
+	}
+	for _, m := range c.VolumeMounts {
+		if m.MountPath == tallyman.PodHome || m.MountPath == tallyman.PodTmp || m.MountPath == tallyman.PodWork {
+			return invalid(at+"volumeMounts", "%s is the attempt's own, and empty when it starts; mount elsewhere, and name that path as spec.workspace to work there", m.MountPath)
+		}
+	}
+	return nil
+}
+
+// harden says for each container what is not said: no rights beyond those of
+// its user, and how much it may take.
+func harden(p *corev1.PodSpec, openShift bool) {
+	if p.SecurityContext == nil {
+		p.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	s := p.SecurityContext
+	s.RunAsNonRoot = new(true)
+	if s.SeccompProfile == nil {
+		s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	}
+	if !openShift {
+		for _, id := range []**int64{&s.RunAsUser, &s.RunAsGroup, &s.FSGroup} {
+			if *id == nil {
+				*id = new(uid)
+			}
+		}
+	}
+	for _, list := range [][]corev1.Container{p.InitContainers, p.Containers} {
+		for i := range list {
+			hardenContainer(&list[i])
+		}
+	}
+}
+
+func hardenContainer(c *corev1.Container) {
+	if c.SecurityContext == nil {
+		c.SecurityContext = &corev1.SecurityContext{}
+	}
+	c.SecurityContext.AllowPrivilegeEscalation = new(false)
+	c.SecurityContext.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+	r := &c.Resources
+	if r.Limits == nil {
+		r.Limits = corev1.ResourceList{}
+	}
+	if r.Requests == nil {
+		r.Requests = corev1.ResourceList{}
+	}
+	for name, most := range standard.Limits {
+		if _, given := r.Limits[name]; given {
+			continue
+		}
+		// A request above our limit says how much is needed at least.
+		if asked, given := r.Requests[name]; given && asked.Cmp(most) > 0 {
+			most = asked
+		}
+		r.Limits[name] = most
+	}
+	for name, least := range standard.Requests {
+		if _, given := r.Requests[name]; given {
+			continue
+		}
+		if most := r.Limits[name]; most.Cmp(least) < 0 {
+			least = most
+		}
+		r.Requests[name] = least
+	}
+}
