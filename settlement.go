@@ -2,6 +2,7 @@ package tallyman
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +18,9 @@ type Assignment struct {
 	Attempt Attempt
 	Agent   AgentSpec // as it was at submit, with what the request changed
 	Origin  string    // where the agent came from
+	// Prompt is the prompt up to MaxInline; PromptSize is that of the whole.
+	Prompt     string
+	PromptSize int64
 	// NewKey makes the attempt's key, of which the server keeps a hash. Each
 	// call makes another, and the last one counts.
 	NewKey func(context.Context) (string, error)
@@ -37,7 +41,7 @@ type Observation struct {
 	JournalErr  string     // why it is not whole, "" when it is
 	StartedAt   *time.Time // the agent had started, or may have
 
-	Pending  bool      // the runner is made and has not begun
+	Deaf     bool      // no runner is there that could be told anything: not yet, or never
 	Blocked  *Blocked  // why the agent has not started, nil when nothing holds it
 	Cause    *Cause    // why it ended, nil when the backend does not know
 	Evidence *Evidence // what a cluster says about it, nil without one
@@ -72,7 +76,7 @@ type Evidence struct {
 // ContainerState is how a container is, or was when it was last seen.
 type ContainerState struct {
 	Name      string     `json:"name"`
-	Kind      string     `json:"kind"`  // init, sidecar or agent
+	Kind      string     `json:"kind"`  // InitContainer, SidecarContainer or AgentContainer
 	State     string     `json:"state"` // waiting, running or terminated
 	Reason    string     `json:"reason,omitempty"`
 	Message   string     `json:"message,omitempty"`
@@ -83,6 +87,42 @@ type ContainerState struct {
 	Image     string     `json:"image,omitempty"`
 	Digest    string     `json:"digest,omitempty"` // of the image that was run
 	Output    string     `json:"output,omitempty"` // the last of what it printed, where no journal has it
+}
+
+// SidecarsKilled are the sidecars that were killed for memory. A nil Evidence
+// has none.
+func (e *Evidence) SidecarsKilled() (killed []ContainerState) {
+	if e == nil {
+		return nil
+	}
+	for _, c := range e.Containers {
+		if c.Kind == SidecarContainer && c.Reason == "OOMKilled" {
+			killed = append(killed, c)
+		}
+	}
+	return killed
+}
+
+// Kinds of containers in a Pod.
+const (
+	InitContainer    = "init"
+	SidecarContainer = "sidecar"
+	AgentContainer   = "agent"
+)
+
+// Describe says in words how the container is.
+func (c ContainerState) Describe() string {
+	words := c.State
+	if c.ExitCode != nil {
+		words += fmt.Sprintf(" with exit code %d", *c.ExitCode)
+	}
+	if c.Reason != "" && c.Reason != "Completed" && c.Reason != "Error" {
+		words += ", " + c.Reason
+	}
+	if _, ours := ParseLastWord(c.Message); c.Message != "" && !ours {
+		words += ": " + c.Message
+	}
+	return words
 }
 
 // ClusterEvent is something that a cluster warned of.

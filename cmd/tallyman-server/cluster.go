@@ -32,7 +32,8 @@ func openCluster(o cli.BackendOptions) (cli.Backend, error) {
 			DefaultTag: c.DefaultTag, Account: c.Account,
 			Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: kube.Backstop,
 		},
-		Lookup: o.Lookup, Object: o.Object, Kept: o.Kept, Ended: c.KeepObjects.D(), Log: o.Log,
+		Lookup: o.Lookup, Object: o.Object, Kept: o.Kept, Control: o.Control, History: o.History,
+		Ended: c.KeepObjects.D(), Grace: c.Grace.D(), Log: o.Log,
 	})
 }
 

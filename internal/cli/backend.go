@@ -35,8 +35,23 @@ type BackendOptions struct {
 	// Object is what was made for an attempt, as it was recorded.
 	Object func(ctx context.Context, ref tallyman.AttemptRef) (string, error)
 	// Kept reports whether an attempt's record is complete.
-	Kept func(ctx context.Context, ref tallyman.AttemptRef) (bool, error)
-	Log  *slog.Logger
+	Kept    func(ctx context.Context, ref tallyman.AttemptRef) (bool, error)
+	Control Control
+	History History
+	Log     *slog.Logger
+}
+
+// Control is who learns of an attempt without a runner, from its backend.
+type Control interface {
+	Greet(ctx context.Context, ref tallyman.AttemptRef, p tallyman.Proof, h tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error)
+	Report(ctx context.Context, ref tallyman.AttemptRef, epoch int64, r tallyman.ControlReport) (tallyman.ControlAnswer, error)
+}
+
+// History is where a backend writes the journal of such an attempt.
+type History interface {
+	Next(ctx context.Context, journal string) (uint64, error)
+	Read(ctx context.Context, journal string, after uint64, fn func(cursor uint64, line []byte) error) error
+	Append(ctx context.Context, journal string, from uint64, lines [][]byte) (next uint64, err error)
 }
 
 // Program is a main of the house: its name, and what is compiled in beside
@@ -67,7 +82,8 @@ func (s *server) makeBackend(o serverOptions) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := make(BackendOptions{Config: s.cfg, CA: ca, Lookup: o.env.lookup, Object: s.house.object, Kept: s.house.kept, Log: s.log})
+	b, err := make(BackendOptions{Config: s.cfg, CA: ca, Lookup: o.env.lookup, Object: s.house.object, Kept: s.house.kept,
+		Control: lateControl{s.house}, History: roomy{s.house.history, s.cfg.Data}, Log: s.log})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", name, err)
 	}
@@ -79,6 +95,17 @@ func (s *server) trust() {
 	if known, ok := s.backend.(gateway.Identity); ok {
 		s.gateway.Trust(known)
 	}
+}
+
+// lateControl is the service of a house that gets it after its backend.
+type lateControl struct{ h *house }
+
+func (l lateControl) Greet(ctx context.Context, ref tallyman.AttemptRef, p tallyman.Proof, h tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error) {
+	return l.h.service.Greet(ctx, ref, p, h)
+}
+
+func (l lateControl) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int64, r tallyman.ControlReport) (tallyman.ControlAnswer, error) {
+	return l.h.service.Report(ctx, ref, epoch, r)
 }
 
 // object is what was made for an attempt.

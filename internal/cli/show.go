@@ -77,7 +77,7 @@ func (c *command) describe(run tallyman.Run) {
 		fmt.Fprintf(c.out, "  %s\n", l)
 	}
 	if w := run.Waiting; w != nil {
-		line("waiting", "%s: %s (position %d)", w.Reason, w.Detail, w.Position)
+		line("waiting", "%s: %s%s", w.Reason, w.Detail, inQueue(w.Position))
 	}
 	for _, k := range slices.Sorted(maps.Keys(run.Labels)) {
 		line("label", "%s=%s", k, run.Labels[k])
@@ -94,6 +94,14 @@ func (c *command) describe(run tallyman.Run) {
 	}
 }
 
+// inQueue is a place in the queue, for who has one.
+func inQueue(position int) string {
+	if position == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (position %d)", position)
+}
+
 func (c *command) describeAttempt(run tallyman.Run, a tallyman.Attempt) {
 	fmt.Fprintf(c.out, "\nattempt %d on %s", a.Number, a.Backend)
 	if a.Reason != "" {
@@ -103,6 +111,7 @@ func (c *command) describeAttempt(run tallyman.Run, a tallyman.Attempt) {
 	if a.Message != "" && a.Message != run.Message {
 		fmt.Fprintf(c.out, "  %s\n", render.OneLine(a.Message, 500))
 	}
+	c.describeEvidence(a.Evidence)
 	if a.Reason == "" || a.Reason == tallyman.Completed {
 		return
 	}

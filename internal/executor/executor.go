@@ -37,7 +37,7 @@ type Service interface {
 	Made(ctx context.Context, ref tallyman.AttemptRef, object string) error
 	Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error
 	End(ctx context.Context, ref tallyman.AttemptRef, s tallyman.Settlement) (tallyman.Run, error)
-	Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool) error
+	Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool, last *tallyman.Evidence) error
 	Delivered(ctx context.Context, ref tallyman.AttemptRef) error
 	Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error
 	// Silent records since when a living runner is not heard of; nil: it is.
@@ -283,10 +283,10 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active, obs tallyman.O
 		}
 	}
 	never := obs.Blocked != nil && obs.Blocked.Hopeless
-	if a.Attempt.Journal == "" && obs.Pending && (never || a.Run.StopRequestedAt != nil || x.late(a.Attempt) != "") {
-		return x.backend.Kill(ctx, a.Attempt) // nobody is there who could be asked
+	if obs.Deaf && (never || a.Run.StopRequestedAt != nil || x.late(a.Attempt) != "") {
+		return x.backend.Kill(ctx, a.Attempt)
 	}
-	if err := x.held(ctx, a, obs.Blocked); err != nil {
+	if err := x.held(ctx, a, obs.Blocked); err != nil || obs.Deaf {
 		return err
 	}
 	if a.Run.StopRequestedAt != nil && m.stopTold.IsZero() {
@@ -377,7 +377,7 @@ func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.
 		x.log.ErrorContext(ctx, "delivering the rest of a journal", "attempt", ref.String(), "err", err)
 	}
 	fault.Point(fault.ExecutorEnded)
-	if err := x.service.Gone(ctx, ref, err != nil && !hopeless(err)); err != nil {
+	if err := x.service.Gone(ctx, ref, err != nil && !hopeless(err), obs.Evidence); err != nil {
 		return err
 	}
 	delete(x.seen, ref)

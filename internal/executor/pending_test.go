@@ -10,7 +10,7 @@ import (
 // pends makes the attempt one that the backend has made, and whose runner has
 // not begun.
 func (s *stage) pends(b *tallyman.Blocked) {
-	s.obs = tallyman.Observation{Running: true, Pending: true, Blocked: b}
+	s.obs = tallyman.Observation{Running: true, Deaf: true, Blocked: b}
 }
 
 // falls makes an attempt that has not begun gone.

@@ -202,7 +202,7 @@ func (s *stage) End(_ context.Context, _ tallyman.AttemptRef, e tallyman.Settlem
 	return *s.run(), nil
 }
 
-func (s *stage) Gone(_ context.Context, _ tallyman.AttemptRef, owed bool) error {
+func (s *stage) Gone(_ context.Context, _ tallyman.AttemptRef, owed bool, _ *tallyman.Evidence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.does("gone")

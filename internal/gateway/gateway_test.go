@@ -248,7 +248,7 @@ func (r *runner) ends(reason tallyman.Reason) {
 	if _, err := r.service.End(r.t.Context(), r.ref, tallyman.Settlement{Reason: reason}); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.service.Gone(r.t.Context(), r.ref, false); err != nil {
+	if err := r.service.Gone(r.t.Context(), r.ref, false, nil); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ type execHarness struct{}
 
 func checkExec(agent tallyman.AgentSpec) error {
 	switch {
+	case len(agent.Command) == 0 && agent.Runner == tallyman.RunnerBare: // the image has one
 	case len(agent.Command) == 0 || agent.Command[0] == "":
 		return invalidSpec("harness exec needs a command")
 	case len(agent.MCPServers) > 0:

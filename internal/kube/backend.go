@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -34,16 +35,21 @@ type Options struct {
 	Object func(ctx context.Context, ref tallyman.AttemptRef) (string, error)
 	// Kept reports whether an attempt's record is complete, so that its
 	// objects may go.
-	Kept  func(ctx context.Context, ref tallyman.AttemptRef) (bool, error)
-	Ended time.Duration // how long ended objects stay
-	Log   *slog.Logger
+	Kept    func(ctx context.Context, ref tallyman.AttemptRef) (bool, error)
+	Control Control       // is told of attempts without a runner
+	History History       // has their journals
+	Ended   time.Duration // how long ended objects stay
+	Grace   time.Duration // from TERM to KILL, of an agent without a runner
+	Log     *slog.Logger
 }
 
 // Backend runs attempts in a cluster.
 type Backend struct {
 	o       Options
-	live    client.Client // asks the API server each time
+	live    client.Client                // asks the API server each time
+	core    corev1client.CoreV1Interface // for logs, which client.Client does not know
 	seen    *informers
+	scribe  *scribe
 	changed chan struct{}
 
 	nodes struct {
@@ -60,7 +66,12 @@ func New(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
-	b := &Backend{o: o, live: live, changed: make(chan struct{}, 1)}
+	core, err := corev1client.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
+	}
+	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1)}
+	b.scribe = newScribe(b)
 	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell)
 	return b, err
 }
@@ -69,8 +80,13 @@ func New(o Options) (*Backend, error) {
 func (b *Backend) Changed() <-chan struct{} { return b.changed }
 
 func (b *Backend) tell() {
+	notify(b.changed)
+	notify(b.scribe.wake)
+}
+
+func notify(c chan struct{}) {
 	select {
-	case b.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -79,9 +95,10 @@ func (b *Backend) tell() {
 func (b *Backend) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var sweeping sync.WaitGroup
-	sweeping.Go(func() { b.sweep(ctx) })
-	defer sweeping.Wait()
+	var working sync.WaitGroup
+	working.Go(func() { b.sweep(ctx) })
+	working.Go(func() { b.scribe.run(ctx) })
+	defer working.Wait()
 	defer cancel()
 	return b.seen.run(ctx)
 }
@@ -96,7 +113,7 @@ func (b *Backend) namespaceOf(w tallyman.Assignment) string {
 }
 
 func (b *Backend) work(w tallyman.Assignment) Work {
-	return Work{Run: w.Run, Attempt: w.Attempt.Number, Spec: w.Agent, Namespace: b.namespaceOf(w)}
+	return Work{Run: w.Run, Attempt: w.Attempt.Number, Spec: w.Agent, Prompt: w.Prompt, Bytes: w.PromptSize, Namespace: b.namespaceOf(w)}
 }
 
 // Start makes the attempt's object. One that is there already must be the
@@ -187,7 +204,18 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
 		s.Biggest = b.biggestNode(ctx)
 	}
-	return Look(s), nil
+	o := Look(s)
+	if a.Journal != "" && !s.Bare {
+		o.Deaf = false // its runner was heard, whatever the informers know of it
+	}
+	if s.Bare && o.Gone && s.Pod != nil && a.Final == nil && !b.scribe.finished(s.Pod, s.Now) {
+		// It is over when its journal is.
+		return tallyman.Observation{Running: true, Deaf: true, Process: o.Process, Evidence: o.Evidence}, nil
+	}
+	if o.Gone && s.Pod != nil && !a.Gone {
+		b.addOutput(ctx, s.Pod, o.Evidence, a.Journal == "")
+	}
+	return o, nil
 }
 
 // ask looks for an attempt's objects at the API server.
@@ -257,13 +285,28 @@ func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
 	if err != nil {
 		return unreachable(err)
 	}
-	const atOnce = int64(1) // 0 would take the object away before its processes
 	switch {
-	case s.Pod != nil && (s.Pod.DeletionTimestamp == nil || s.Pod.DeletionGracePeriodSeconds == nil || *s.Pod.DeletionGracePeriodSeconds > atOnce):
-		err = b.live.Delete(ctx, s.Pod, client.GracePeriodSeconds(atOnce), client.Preconditions{UID: &s.Pod.UID})
+	case s.Pod != nil && s.Bare && !startOf(s.Pod).IsZero():
+		return b.deletePod(ctx, s.Pod, b.o.Grace) // nobody but the kubelet asks it to end
+	case s.Pod != nil:
+		return b.deletePod(ctx, s.Pod, time.Second)
 	case s.Pod == nil && s.Job != nil && s.Job.DeletionTimestamp == nil:
 		err = b.live.Delete(ctx, s.Job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &s.Job.UID})
 	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return unreachable(err)
+	}
+	return nil
+}
+
+// deletePod ends a Pod: TERM, and KILL after the grace, of which 0 would take
+// the object away before its processes. One that ends as soon is left alone.
+func (b *Backend) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
+	seconds := max(1, int64(grace/time.Second))
+	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds <= seconds {
+		return nil
+	}
+	err := b.live.Delete(ctx, pod, client.GracePeriodSeconds(seconds), client.Preconditions{UID: &pod.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return unreachable(err)
 	}

@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,7 +24,7 @@ func (s Scene) end(o *tallyman.Observation, agent *corev1.ContainerStatus) {
 			return
 		}
 	}
-	for _, judge := range []func(*corev1.ContainerStatus) *tallyman.Cause{s.disrupted, s.initFailed, s.agentEnded, s.deleted} {
+	for _, judge := range []func(*corev1.ContainerStatus) *tallyman.Cause{s.disrupted, s.initFailed, s.overdue, s.agentEnded, s.deleted} {
 		if o.Cause = judge(agent); o.Cause != nil {
 			return
 		}
@@ -86,20 +87,51 @@ func (s Scene) initFailed(agent *corev1.ContainerStatus) *tallyman.Cause {
 	return nil
 }
 
+// overdue is the end of an agent without a runner at its deadline: whoever saw
+// that it had had its time has deleted the Pod.
+func (s Scene) overdue(agent *corev1.ContainerStatus) *tallyman.Cause {
+	limit := deadlineOf(s.Pod)
+	if !s.Bare || limit == 0 || agent == nil || agent.State.Terminated == nil || s.byItself(agent.State.Terminated) {
+		return nil
+	}
+	t := agent.State.Terminated
+	if t.StartedAt.IsZero() || t.FinishedAt.Sub(t.StartedAt.Time) < limit {
+		return nil
+	}
+	c := &tallyman.Cause{Reason: tallyman.DeadlineExceeded, ExitCode: new(int(t.ExitCode))}
+	c.Message = fmt.Sprintf("the agent was at work for longer than its deadline of %s", limit)
+	return c
+}
+
+// byItself reports whether a container had ended before its Pod was deleted.
+// Where nobody knows it had not: within the same second, and once the kubelet
+// has deleted the Pod for good, which changes the time.
+func (s Scene) byItself(t *corev1.ContainerStateTerminated) bool {
+	if s.Pod.DeletionTimestamp == nil {
+		return true
+	}
+	grace := s.Pod.DeletionGracePeriodSeconds
+	if grace == nil || *grace == 0 {
+		return false
+	}
+	asked := s.Pod.DeletionTimestamp.Add(-time.Duration(*grace) * time.Second)
+	return t.FinishedAt.Time.Before(asked)
+}
+
 // agentEnded is what the agent's container says of its end.
 func (s Scene) agentEnded(agent *corev1.ContainerStatus) *tallyman.Cause {
 	if agent == nil || agent.State.Terminated == nil {
 		return nil
 	}
 	t := agent.State.Terminated
-	switch {
-	case t.Reason == "OOMKilled", t.ExitCode != 0 && t.Reason != "ContainerStatusUnknown" && s.Pod.DeletionTimestamp == nil:
+	switch own := s.byItself(t); {
+	case t.Reason == "OOMKilled", t.ExitCode != 0 && t.Reason != "ContainerStatusUnknown" && own:
 		lost := tallyman.RunnerLost
 		if s.Bare {
 			lost = tallyman.AgentError
 		}
 		return causeOf("container "+agent.Name, t, lost)
-	case s.Bare && t.ExitCode == 0 && t.Reason == "Completed":
+	case s.Bare && t.ExitCode == 0 && t.Reason == "Completed" && own:
 		return &tallyman.Cause{Reason: tallyman.Completed, ExitCode: new(0)}
 	default:
 		return nil

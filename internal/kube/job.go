@@ -38,6 +38,8 @@ type Work struct {
 	Run       tallyman.Run
 	Attempt   int
 	Spec      tallyman.AgentSpec
+	Prompt    string // up to MaxInline
+	Bytes     int64  // of the whole prompt
 	Namespace string // of its objects
 }
 
@@ -83,6 +85,15 @@ func (c Cluster) Pod(w Work) (*corev1.Pod, error) {
 		ObjectMeta: template.ObjectMeta,
 		Spec:       template.Spec,
 	}, nil
+}
+
+// deadlineOf is the deadline of an agent without a runner, 0 without one.
+func deadlineOf(p *corev1.Pod) time.Duration {
+	d, err := time.ParseDuration(p.Annotations[annotationLimit])
+	if err != nil {
+		return 0
+	}
+	return d
 }
 
 // meta is what an attempt's object and its Pod are known by.

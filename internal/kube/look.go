@@ -45,9 +45,9 @@ func Look(s Scene) tallyman.Observation {
 		o.Gone = true
 		s.end(&o, agent)
 	default:
-		o.Running = true
+		o.Running, o.Deaf = true, s.Bare
 		if agent == nil || agent.State.Running == nil {
-			o.Pending = true
+			o.Deaf = true
 			o.Blocked = s.blocked()
 		}
 	}
@@ -77,7 +77,7 @@ func (s Scene) withoutPod(o *tallyman.Observation) {
 		o.Gone = true
 		o.Cause = causeOfJob(jobEnded(s.Job))
 	default:
-		o.Running, o.Pending = true, true
+		o.Running, o.Deaf = true, true
 		o.Blocked = s.notCreated()
 	}
 }
@@ -100,14 +100,6 @@ func causeOfJob(c *batchv1.JobCondition) *tallyman.Cause {
 	return &tallyman.Cause{Reason: tallyman.PodDeleted, Message: fmt.Sprintf("its Pod was deleted; how the agent ended is not known (%s: %s)", c.Reason, c.Message)}
 }
 
-// order is how much a kind of container tells about an end: what comes first
-// counts.
-const (
-	kindInit    = "init"
-	kindSidecar = "sidecar"
-	kindAgent   = "agent"
-)
-
 // evidence collects what is kept of the scene.
 func (s Scene) evidence() *tallyman.Evidence {
 	e := &tallyman.Evidence{}
@@ -123,16 +115,16 @@ func (s Scene) evidence() *tallyman.Evidence {
 			sidecar[c.Name] = c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 		}
 		for _, c := range p.Status.InitContainerStatuses {
-			kind := kindInit
+			kind := tallyman.InitContainer
 			if sidecar[c.Name] {
-				kind = kindSidecar
+				kind = tallyman.SidecarContainer
 			}
 			e.Containers = append(e.Containers, stateOf(c, kind))
 		}
 		for _, c := range p.Status.ContainerStatuses {
-			kind := kindSidecar
+			kind := tallyman.SidecarContainer
 			if c.Name == agentContainer {
-				kind = kindAgent
+				kind = tallyman.AgentContainer
 			}
 			e.Containers = append(e.Containers, stateOf(c, kind))
 		}

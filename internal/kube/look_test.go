@@ -153,7 +153,7 @@ func TestLookAtWhatBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Look(c.scene)
-			if !o.Running || !o.Pending || o.Gone || o.Cause != nil {
+			if !o.Running || !o.Deaf || o.Gone || o.Cause != nil {
 				t.Errorf("it is not on its way: %+v", o)
 			}
 			if c.reason == "" {
@@ -244,7 +244,7 @@ func TestLookAtALivingOne(t *testing.T) {
 			s.Pod.Status.ContainerStatuses = append(s.Pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: "db", State: terminated(137, "OOMKilled", "")})
 		}),
 	} {
-		if o := Look(s); !o.Running || o.Pending || o.Gone || o.Cause != nil || o.Blocked != nil || o.Process != "pod" {
+		if o := Look(s); !o.Running || o.Deaf || o.Gone || o.Cause != nil || o.Blocked != nil || o.Process != "pod" {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}

@@ -74,6 +74,7 @@ const (
 	annotationRun    = prefix + "run-name"
 	annotationLabels = prefix + "labels"    // the run's own, as JSON
 	annotationCA     = prefix + "server-ca" // PEM
+	annotationLimit  = prefix + "deadline"  // of an agent without a runner
 )
 
 // skillLabel is the run's label that names its skill.

@@ -53,6 +53,9 @@ func (c Cluster) ours(w Work, user corev1.PodTemplateSpec) (corev1.PodTemplateSp
 	if c.CA != "" && w.Spec.Runner != tallyman.RunnerBare {
 		t.Annotations[annotationCA] = c.CA
 	}
+	if limit := w.Spec.Limits.Deadline; limit != nil && *limit > 0 && w.Spec.Runner == tallyman.RunnerBare {
+		t.Annotations[annotationLimit] = limit.String()
+	}
 	agent, err := c.agent(w, user)
 	if err != nil {
 		return t, err
@@ -104,14 +107,7 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 	}
 	a.VolumeMounts = append(a.VolumeMounts, c.rootsMount()...)
 	if spec.Runner == tallyman.RunnerBare {
-		if err := checkBare(spec); err != nil {
-			return a, err
-		}
-		a.Command = spec.Command
-		for _, v := range spec.Env {
-			a.Env = append(a.Env, corev1.EnvVar{Name: v.Name, Value: strings.ReplaceAll(v.Value, "$", "$$")})
-		}
-		return a, nil
+		return c.bare(w, a)
 	}
 	if spec.Harness == "exec" && len(spec.Command) == 0 {
 		return a, invalid("spec.command", "is missing: what an image would run by itself cannot be looked up, so runner: %s needs the command line; with runner: bare the image's own is run", runnerOf(spec))
@@ -133,6 +129,29 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 		corev1.VolumeMount{Name: ours + "tmp", MountPath: tallyman.PodTmp},
 		corev1.VolumeMount{Name: ours + "workspace", MountPath: tallyman.PodWork},
 	)
+	return a, nil
+}
+
+// maxPromptVar is how many bytes a prompt may have that is a variable.
+const maxPromptVar = min(100<<10, tallyman.MaxInline) // the kernel takes 128 KiB
+
+// bare completes the container of an image that is run as it is: what a runner
+// would tell the agent, it is told by variables.
+func (c Cluster) bare(w Work, a corev1.Container) (corev1.Container, error) {
+	if err := checkBare(w.Spec); err != nil {
+		return a, err
+	}
+	if w.Bytes > maxPromptVar || int64(len(w.Prompt)) < w.Bytes {
+		return a, invalid("prompt", "has %d bytes; with runner: bare it is the variable TALLYMAN_PROMPT, which holds %d; give it as a file in podTemplate, or write runner: inject", w.Bytes, maxPromptVar)
+	}
+	a.Command = w.Spec.Command
+	told := []tallyman.EnvVar{
+		{Name: "TALLYMAN_RUN", Value: w.Run.Name}, {Name: "TALLYMAN_RUN_ID", Value: w.Run.ID},
+		{Name: "TALLYMAN_ATTEMPT_NO", Value: strconv.Itoa(w.Attempt)}, {Name: "TALLYMAN_PROMPT", Value: w.Prompt},
+	}
+	for _, v := range append(told, w.Spec.Env...) {
+		a.Env = append(a.Env, corev1.EnvVar{Name: v.Name, Value: strings.ReplaceAll(v.Value, "$", "$$")})
+	}
 	return a, nil
 }
 

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,10 +16,6 @@ func (b *Backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
 	_, err := envfrom.Resolve(spec, b.o.Lookup)
 	if err != nil {
 		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err}
-	}
-	if spec.Runner == tallyman.RunnerBare {
-		return &tallyman.Error{Code: tallyman.Unsupported, Reason: tallyman.InvalidSpec,
-			Message: "spec.runner: bare is not in this version: an image without a runner has no transcript yet; write inject or image"}
 	}
 	if spec.Workspace.Keep && !strings.HasPrefix(spec.Workspace.Path, "/") {
 		return invalid("spec.workspace.keep", "a Pod's own workspace goes with it; mount a volume in podTemplate and name its path")
@@ -56,6 +53,11 @@ func checkBare(spec tallyman.AgentSpec) error {
 	} {
 		if asked {
 			wrong = append(wrong, name)
+		}
+	}
+	for i, src := range spec.EnvFrom {
+		if src.SecretRef == nil {
+			return invalid(fmt.Sprintf("spec.envFrom[%d]", i), "with runner: bare variables of the server would stand in the Pod for everybody to read; put them into a Secret and write secretRef")
 		}
 	}
 	if len(wrong) == 0 {

@@ -45,6 +45,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // declared and not optional is missing, or the workspace or the harness's
 // program is.
 func (b *Backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
+	if spec.Runner == tallyman.RunnerBare && len(spec.Command) == 0 {
+		return tallyman.Errorf(tallyman.Invalid, "spec.runner: bare runs what an image would run by itself, and this server runs no images: write spec.command, or use a server with --backend kube")
+	}
 	var errs []error
 	if _, err := b.declared(spec); err != nil {
 		errs = append(errs, err)

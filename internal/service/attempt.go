@@ -89,9 +89,9 @@ func newKey() (key string, hash []byte) {
 
 // Assign is what a backend needs to start an attempt.
 func (s *Service) Assign(ctx context.Context, a tallyman.Active) (tallyman.Assignment, error) {
-	f, _, err := s.frozen(ctx, a.Run.ID)
+	f, d, err := s.frozen(ctx, a.Run.ID)
 	return tallyman.Assignment{
-		Run: a.Run, Attempt: a.Attempt, Agent: f.Agent, Origin: f.Origin,
+		Run: a.Run, Attempt: a.Attempt, Agent: f.Agent, Origin: f.Origin, Prompt: d.Prompt, PromptSize: d.PromptSize,
 		NewKey: func(ctx context.Context) (string, error) { return s.NewKey(ctx, a.Attempt.Ref()) },
 	}, err
 }
@@ -336,6 +336,9 @@ func (s *Service) take(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, f tal
 
 // started records that the agent of an attempt has started.
 func started(tx *store.Tx, run tallyman.Run, a tallyman.Attempt, at time.Time) (tallyman.Run, tallyman.Attempt, error) {
+	if at.Before(a.AdmittedAt) {
+		at = a.AdmittedAt // another machine's clock, or one that knows seconds only
+	}
 	if a.StartedAt == nil {
 		a.StartedAt = &at
 	}

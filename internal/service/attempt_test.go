@@ -248,7 +248,7 @@ func TestCapsAreNeverOvershot(t *testing.T) {
 	if h.run(next.ID).State != tallyman.Queued {
 		t.Error("a run that was not admitted has moved")
 	}
-	if err := h.Gone(t.Context(), active[0].Attempt.Ref(), false); err != nil {
+	if err := h.Gone(t.Context(), active[0].Attempt.Ref(), false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Admit(t.Context(), next, taken, 0, "test"); err != nil {
@@ -269,7 +269,7 @@ func TestWhatHistoryLacksIsOwedUntilItIsDelivered(t *testing.T) {
 			t.Errorf("%d attempts are owed something, want %d: %v", len(got), want, err)
 		}
 	}
-	if err := h.Gone(t.Context(), r.ref, true); err != nil {
+	if err := h.Gone(t.Context(), r.ref, true, nil); err != nil {
 		t.Fatal(err)
 	}
 	owed(1)
@@ -447,5 +447,40 @@ func TestALargeResultIsNeverInAnAttemptsRow(t *testing.T) {
 	}
 	if whole, err := h.Whole(t.Context(), h.run(r.ref.RunID)); err != nil || whole.Result != result {
 		t.Errorf("%d bytes come back: %v", len(whole.Result), err)
+	}
+}
+
+func TestTheLastEvidenceIsKept(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	first := &tallyman.Evidence{Pod: "p", Node: "n"}
+	if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed, Evidence: first}); err != nil {
+		t.Fatal(err)
+	}
+	last := &tallyman.Evidence{Pod: "p", Node: "n", Containers: []tallyman.ContainerState{
+		{Name: "db", Kind: tallyman.SidecarContainer, State: "terminated", Reason: "OOMKilled", Output: "its last words"},
+		{Name: "agent", Kind: tallyman.AgentContainer, State: "terminated", Reason: "OOMKilled"},
+	}}
+	for _, e := range []*tallyman.Evidence{last, {}, nil} {
+		if err := h.Gone(t.Context(), r.ref, false, e); err != nil {
+			t.Fatal(err)
+		}
+		a, err := h.store.Attempt(t.Context(), r.ref)
+		if diff := cmp.Diff(last, a.Evidence); err != nil || diff != "" {
+			t.Errorf("after %+v: %v\n%s", e, err, diff)
+		}
+	}
+	timeline, err := h.store.Timeline(t.Context(), r.ref.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notices []string
+	for _, e := range timeline {
+		if e.Kind == "notice" {
+			notices = append(notices, e.Message)
+		}
+	}
+	if diff := cmp.Diff([]string{"sidecar db was killed for memory"}, notices); diff != "" {
+		t.Errorf("the notices:\n%s", diff)
 	}
 }

@@ -141,7 +141,7 @@ func TestDeleting(t *testing.T) {
 	}
 	// It has ended, but its processes are not known to be gone.
 	code(t, h.Delete(t.Context(), run.ID, drop), tallyman.Conflict)
-	if err := h.Gone(t.Context(), r.ref, false); err != nil {
+	if err := h.Gone(t.Context(), r.ref, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(dropped) > 0 {

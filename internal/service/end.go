@@ -161,14 +161,36 @@ func (s *Service) keepResult(ctx context.Context, out tallyman.Outcome) (tallyma
 }
 
 // Gone frees the slot of an attempt whose processes are known to be gone. It
-// is owed what its journal has and History does not, until Delivered.
-func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool) error {
-	err := s.amend(ctx, ref, func(a *tallyman.Attempt) {
+// is owed what its journal has and History does not, until Delivered. The
+// evidence, nil without one, is the last there will be.
+func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool, last *tallyman.Evidence) error {
+	err := s.store.InTx(ctx, func(tx *store.Tx) error {
+		a, err := tx.Attempt(ref)
+		if err != nil {
+			return err
+		}
+		told := a.Gone
 		a.Gone, a.Owed = true, owed
+		if last != nil && (last.Pod != "" || a.Evidence == nil) { // less than there was replaces nothing
+			a.Evidence = last
+		}
+		if err := tx.PutAttempt(a); err != nil {
+			return err
+		}
+		for _, c := range a.Evidence.SidecarsKilled() {
+			if told {
+				break
+			}
+			e := tallyman.TimelineEntry{At: s.now(), Attempt: ref.Number, Kind: "notice", Message: "sidecar " + c.Name + " was killed for memory"}
+			if err := tx.Timeline(ref.RunID, e); err != nil {
+				return err
+			}
+		}
 		fault.Point(fault.GoneCommitting)
+		return nil
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("free the slot of attempt %s: %w", ref, err)
 	}
 	fault.Point(fault.GoneCommitted)
 	s.notices.tell()

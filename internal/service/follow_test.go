@@ -182,7 +182,7 @@ func TestWhatIsMissingAtTheEndIsSaid(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.gone {
-					if err := h.Gone(t.Context(), r.ref, false); err != nil {
+					if err := h.Gone(t.Context(), r.ref, false, nil); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -276,7 +276,7 @@ func (r *runner) ends(reason tallyman.Reason, change ...func(*tallyman.Settlemen
 	if err != nil {
 		r.t.Fatalf("end: %v", err)
 	}
-	if err := r.Gone(r.t.Context(), r.ref, false); err != nil {
+	if err := r.Gone(r.t.Context(), r.ref, false, nil); err != nil {
 		r.t.Fatal(err)
 	}
 	return run

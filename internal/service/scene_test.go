@@ -75,7 +75,7 @@ func (s *scene) clear() {
 		for _, a := range attempts {
 			_, err := s.service.End(s.ctx(), a.Ref(), tallyman.Settlement{Reason: tallyman.RunnerLost})
 			s.must(err)
-			s.must(s.service.Gone(s.ctx(), a.Ref(), false))
+			s.must(s.service.Gone(s.ctx(), a.Ref(), false, nil))
 		}
 		s.must(s.service.Delete(s.ctx(), is.ID, func(context.Context, []string) error { return nil }))
 	}
@@ -191,7 +191,7 @@ func (s *scene) endLost() error {
 	return s.end(tallyman.Settlement{Reason: tallyman.RunnerLost, Message: "the runner is gone", FinalCursor: 5})
 }
 
-func (s *scene) gone() error { return s.service.Gone(s.ctx(), s.ref(), false) }
+func (s *scene) gone() error { return s.service.Gone(s.ctx(), s.ref(), false, nil) }
 
 // delete is what rm does; a run that is not there any more is as good.
 func (s *scene) delete() error {

@@ -113,7 +113,7 @@ func (s *site) showNew(w http.ResponseWriter, r *http.Request, p newPage, status
 	}
 	// What needs a command line of its own cannot be run by a prompt.
 	agents = slices.DeleteFunc(slices.Clone(agents), func(a tallyman.Agent) bool {
-		return a.Spec.Harness == "exec" && len(a.Spec.Command) == 0
+		return a.Spec.Harness == "exec" && len(a.Spec.Command) == 0 && a.Spec.Runner != tallyman.RunnerBare
 	})
 	p.Agents = slices.SortedFunc(slices.Values(agents), func(a, b tallyman.Agent) int { return strings.Compare(a.Name, b.Name) })
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

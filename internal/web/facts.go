@@ -32,6 +32,7 @@ type facts struct {
 	Labels    []pair
 	Attempts  []tallyman.Attempt
 	Artifacts []artifactLink
+	Cluster   *tallyman.Evidence       // what a cluster said about the last attempt, nil without one
 	Timeline  []tallyman.TimelineEntry // newest first
 	Earlier   int                      // entries of the timeline left out
 	Waiting   *waiting
@@ -131,7 +132,7 @@ func escapePath(name string) string {
 func (f *facts) times() {
 	run := f.Run
 	if last := f.last(); last != nil {
-		f.Backend = last.Backend
+		f.Backend, f.Cluster = last.Backend, last.Evidence
 	}
 	if run.StartedAt == nil {
 		return

@@ -85,11 +85,31 @@ func TestAnExecRunShowsItsCommand(t *testing.T) {
 	}
 }
 
+func TestWhatAClusterSaidIsShown(t *testing.T) {
+	f := newFake()
+	run := ended(1, tallyman.OOMKilled, "container agent was killed for memory")
+	f.put(run)
+	f.attempts[run.ID] = []tallyman.Attempt{{RunID: run.ID, Number: 1, Evidence: &tallyman.Evidence{
+		Pod: "demo-1-x2x4z", Node: "node-7",
+		Containers: []tallyman.ContainerState{
+			{Name: "fetch", Kind: tallyman.InitContainer, State: "terminated", ExitCode: new(0), Output: "<b>42 files</b>"},
+			{Name: "agent", Kind: tallyman.AgentContainer, State: "terminated", Reason: "OOMKilled", ExitCode: new(137)},
+		},
+		Events: []tallyman.ClusterEvent{{At: began, Reason: "BackOff", Message: "Back-off pulling image", Count: 4}},
+	}}}
+	body := page(t, open(f), "/runs/"+run.ID)
+	for _, want := range []string{"demo-1-x2x4z", "node-7", "&lt;b&gt;42 files&lt;/b&gt;", "OOMKilled", "exit code 137", "BackOff", "×4"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not say %q:\n%s", want, body)
+		}
+	}
+}
+
 func TestWhatNeedsACommandIsNotInTheForm(t *testing.T) {
 	f := newFake()
-	f.agents = append(f.agents, tallyman.Agent{Name: "bare", Spec: tallyman.AgentSpec{Harness: "exec"}}, tallyman.Agent{Name: "lint", Spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"make", "lint"}}})
+	f.agents = append(f.agents, tallyman.Agent{Name: "none", Spec: tallyman.AgentSpec{Harness: "exec"}}, tallyman.Agent{Name: "bare", Spec: tallyman.AgentSpec{Harness: "exec", Runner: tallyman.RunnerBare}}, tallyman.Agent{Name: "lint", Spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"make", "lint"}}})
 	body := page(t, open(f), "/new")
-	if strings.Contains(body, `value="bare"`) || !strings.Contains(body, `value="lint"`) {
+	if strings.Contains(body, `value="none"`) || !strings.Contains(body, `value="bare"`) || !strings.Contains(body, `value="lint"`) {
 		t.Errorf("the agents to choose from:\n%s", body)
 	}
 }

@@ -244,7 +244,7 @@ func (f *follower) finish(ctx context.Context) error {
 
 // sections are the parts of the facts that are replaced by themselves, so that
 // what a reader has opened in one stays when another changes.
-var sections = []string{"head", "why", "acts", "limits", "usage", "about", "files", "timeline"}
+var sections = []string{"head", "why", "acts", "limits", "usage", "about", "cluster", "files", "timeline"}
 
 // facts sends the sections that have changed.
 func (f *follower) facts(ctx context.Context) error {

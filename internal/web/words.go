@@ -113,6 +113,7 @@ var gates = map[tallyman.WaitReason]struct{ words, free string }{
 	tallyman.ClusterUnknown:     {"nobody serves its cluster", "It starts when a server that knows the cluster is there."},
 	tallyman.Approval:           {"somebody must approve it", "It starts when it is approved."},
 	tallyman.NoBackend:          {"there is nowhere to run it", "It starts when the backend can be reached again."},
+	tallyman.PodPending:         {"the cluster has not started its agent", "It starts when the cluster can; what cannot heal ends it."},
 }
 
 func gateWords(r tallyman.WaitReason) string {

@@ -107,7 +107,7 @@ func images(tmp string) error {
 		return err
 	}
 	shell := []string{busybox + "=/bin/busybox"}
-	for _, c := range []string{"sh", "sleep", "cat", "true", "false", "echo", "tail", "kill", "id", "env", "touch", "ls"} {
+	for _, c := range []string{"sh", "sleep", "cat", "true", "false", "echo", "tail", "kill", "id", "env", "touch", "ls", "seq"} {
 		shell = append(shell, "link:busybox=/bin/"+c)
 	}
 	runner := filepath.Join(bin, "tallyman-runner") + "=" + tallyman.PodRunner

@@ -1,0 +1,99 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+func TestLinesOfALog(t *testing.T) {
+	long := strings.Repeat("x", 200_000)
+	in := "2026-12-01T12:00:00.123456789Z one\n2026-12-01T12:00:00.5Z \n2026-12-01T12:00:01Z two words\r\n" +
+		"failed to create fsnotify watcher\n2026-12-01T12:00:02Z " + long + "\n2026-12-01T12:00:03Z unended"
+	want := []string{
+		"12:00:00.123456789 one", "12:00:00.5 ", "12:00:01 two words\r", "00:00:00 failed to create fsnotify watcher",
+		"12:00:02 " + long, "12:00:03 unended",
+	}
+	for name, r := range map[string]io.Reader{"whole": strings.NewReader(in), "a byte at a time": iotest.OneByteReader(strings.NewReader(in))} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for lines := newLogLines(r); ; {
+				at, text, err := lines.next()
+				if text != nil {
+					got = append(got, at.Format("15:04:05.999999999 ")+string(text))
+				}
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestALineOfALogWithoutAnEnd(t *testing.T) {
+	lines := newLogLines(io.LimitReader(repeat('y'), tallyman.MaxRaw+12_345))
+	_, text, err := lines.next()
+	if want := "… [12345 bytes cut]"; err != io.EOF || !strings.HasSuffix(string(text), want) || len(text) != tallyman.MaxRaw+len(want) {
+		t.Errorf("%d bytes that end in %q: %v", len(text), text[max(0, len(text)-40):], err)
+	}
+}
+
+type repeat byte
+
+func (r repeat) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(r)
+	}
+	return len(b), nil
+}
+
+// However a journal was interrupted, reading the log again from the second of
+// its last line brings each line once.
+func TestALogIsGoneOnWith(t *testing.T) {
+	at := func(micros int) time.Time { return noon.Add(time.Duration(micros) * time.Microsecond) }
+	log := []time.Time{at(1), at(1), at(1), at(5), at(9), at(9), at(2_000_000), at(2_000_000)}
+	for have := range len(log) + 1 {
+		var p place
+		for _, line := range log[:have] {
+			p.pass(line)
+		}
+		skip := p
+		var fresh []string
+		for i, line := range log {
+			if have > 0 && line.Before(p.at.Truncate(time.Second)) {
+				continue // the cluster does not send it
+			}
+			if !skip.has(line.Add(300)) { // a log knows nanoseconds, a journal does not
+				fresh = append(fresh, fmt.Sprint(i))
+			}
+		}
+		var want []string
+		for i := have; i < len(log); i++ {
+			want = append(want, fmt.Sprint(i))
+		}
+		if diff := cmp.Diff(want, fresh); diff != "" {
+			t.Errorf("with %d lines:\n%s", have, diff)
+		}
+	}
+}
+
+func TestALineThatIsNoText(t *testing.T) {
+	e := lineEvent(noon, []byte("a\xffb"))
+	if e.Text != "a\uFFFDb" || string(e.RawB64) != "a\xffb" {
+		t.Errorf("got %+v", e)
+	}
+}
