@@ -5,9 +5,10 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS  := -s -w -X github.com/tallyman-dev/tallyman.Version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+CRD      := ./api/crd sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 SEEDS    ?= 30
 
-.PHONY: help build test lint generate verify e2e kube bench soak clean
+.PHONY: help build test lint generate verify e2e deploy kube kube-bench bench soak clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,17 +23,20 @@ lint: ## gofmt, go vet (all tags), staticcheck
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	GOOS=darwin $(GO) vet ./cmd/...
-	$(GO) vet -tags 'e2e browser faults kube' ./...
+	$(GO) vet -tags 'e2e browser faults kube deploy' ./...
 	$(GO) run $(STATICCHECK) ./...
 
-generate: ## write what is generated: docs/openapi.json, docs/cli.md
+generate: ## write what is generated: docs/openapi.json, docs/cli.md, deploy
 	$(GO) test ./internal/cli -run 'TestGenerated' -update
+	$(GO) run $(CRD) deploy/crds/tallyman.dev_agents.yaml
+	$(GO) test -tags deploy ./test/deploy -update
 
 verify: ## race detector (needs a C compiler), generated files, go.mod, short fuzzing
 	@command -v $${CC:-cc} >/dev/null || { echo "make verify: the race detector needs a C compiler (gcc or clang), and none is found"; exit 1; }
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	$(GO) test ./internal/cli -run 'TestGenerated'
+	$(GO) run $(CRD) -check deploy/crds/tallyman.dev_agents.yaml
 	CGO_ENABLED=1 $(GO) test -race -short ./...
 	./test/fuzz.sh 5s
 
@@ -43,9 +47,16 @@ e2e: build ## real Claude Code CLI, real Chromium, crash loop of SEEDS seeds, ne
 	$(GO) test -count=1 -tags 'faults' -timeout 30m ./test/crash/... -seeds $(SEEDS)
 	./test/newcomer.sh
 
+deploy: ## the Helm chart and the manifests, by the real helm
+	$(GO) test -count=1 -tags 'deploy' ./test/deploy/...
+
 kube: ## tallyman-server in a real one-node cluster; as root; the first time it builds that, some 20 minutes
 	./test/cluster/build.sh
 	$(GO) test -count=1 -tags 'kube' -timeout 30m ./test/kube/...
+
+kube-bench: ## figures of Kubernetes, product and a bare client in one run; as root
+	./test/cluster/build.sh
+	$(GO) test -count=1 -tags 'kube' -timeout 60m -v ./test/kube -run TestFigures -figures
 
 bench: build ## every benchmark, product and peer in one run
 	$(GO) run ./test/bench

@@ -26,24 +26,27 @@ type Agent struct {
 // AgentSpec is what an agent file says under spec. One type for files, the
 // API and the custom resource.
 type AgentSpec struct {
-	Harness     string                     `json:"harness"`           // claude, codex, gemini, opencode, exec or script
-	Command     []string                   `json:"command,omitempty"` // exec: the whole command line; others: the program, our flags follow
-	Image       string                     `json:"image,omitempty"`
-	Model       string                     `json:"model,omitempty"`
-	Env         []EnvVar                   `json:"env,omitempty"`
-	EnvFrom     []EnvSource                `json:"envFrom,omitempty"`
-	PromptFile  bool                       `json:"promptFile,omitempty"` // put the prompt in the workspace and send a pointer to it
-	Limits      Limits                     `json:"limits,omitzero"`
-	Concurrency Concurrency                `json:"concurrency,omitzero"`
-	Priority    int                        `json:"priority,omitempty"` // higher first; 0 by default
-	Retry       Retry                      `json:"retry,omitzero"`
-	Outputs     []Output                   `json:"outputs,omitempty"`
-	Workspace   Workspace                  `json:"workspace,omitzero"`
-	MCPServers  map[string]json.RawMessage `json:"mcpServers,omitempty"`  // as the harness knows them; "required": true is ours
-	Settings    map[string]json.RawMessage `json:"settings,omitempty"`    // particular to the harness
-	Runner      RunnerMode                 `json:"runner,omitempty"`      // kube only
-	Workload    Workload                   `json:"workload,omitempty"`    // kube only
-	PodTemplate json.RawMessage            `json:"podTemplate,omitempty"` // kube only: a Pod's metadata and spec, under ours
+	Harness     string      `json:"harness"`           // claude, codex, gemini, opencode, exec or script
+	Command     []string    `json:"command,omitempty"` // exec: the whole command line; others: the program, our flags follow
+	Image       string      `json:"image,omitempty"`
+	Model       string      `json:"model,omitempty"`
+	Env         []EnvVar    `json:"env,omitempty"`
+	EnvFrom     []EnvSource `json:"envFrom,omitempty"`
+	PromptFile  bool        `json:"promptFile,omitempty"` // put the prompt in the workspace and send a pointer to it
+	Limits      Limits      `json:"limits,omitzero"`
+	Concurrency Concurrency `json:"concurrency,omitzero"`
+	Priority    int         `json:"priority,omitempty"` // higher first; 0 by default
+	Retry       Retry       `json:"retry,omitzero"`
+	Outputs     []Output    `json:"outputs,omitempty"`
+	Workspace   Workspace   `json:"workspace,omitzero"`
+	// +kubebuilder:validation:Schemaless
+	MCPServers map[string]json.RawMessage `json:"mcpServers,omitempty"` // as the harness knows them; "required": true is ours
+	// +kubebuilder:validation:Schemaless
+	Settings map[string]json.RawMessage `json:"settings,omitempty"` // particular to the harness
+	Runner   RunnerMode                 `json:"runner,omitempty"`   // kube only
+	Workload Workload                   `json:"workload,omitempty"` // kube only
+	// +kubebuilder:validation:Schemaless
+	PodTemplate json.RawMessage `json:"podTemplate,omitempty"` // kube only: a Pod's metadata and spec, under ours
 }
 
 // RunnerMode says how a runner gets into the agent's container.
@@ -114,9 +117,10 @@ type Retry struct {
 
 // Output is a file, or files, that a run must leave in its workspace.
 type Output struct {
-	Path     string          `json:"path"`               // a pattern relative to the workspace; ** crosses folders
-	Required *bool           `json:"required,omitempty"` // default true
-	Schema   json.RawMessage `json:"schema,omitempty"`   // JSON Schema that each such file must satisfy
+	Path     string `json:"path"`               // a pattern relative to the workspace; ** crosses folders
+	Required *bool  `json:"required,omitempty"` // default true
+	// +kubebuilder:validation:Schemaless
+	Schema json.RawMessage `json:"schema,omitempty"` // JSON Schema that each such file must satisfy
 }
 
 // IsRequired reports whether a run without this output has failed.

@@ -34,16 +34,19 @@ var house = map[string][]string{
 	"internal/scheduler":           {},
 	"internal/executor":            {"fault"},
 
-	"internal/envfrom":   {},
-	"internal/journal":   {},
-	"internal/mask":      {},
-	"internal/price":     {},
-	"internal/harness":   {"price"},                                         // what a model's tokens cost, where the harness does not say
-	"internal/runner":    {"journal", "harness", "mask", "render", "fault"}, // a process of its own that is made of these
-	"internal/local":     {"runner", "journal", "envfrom", "fault"},         // it kills what a dead runner left, and reads its journal
-	"internal/kube":      {"envfrom"},                                       // both backends resolve what an agent declares
-	"internal/gateway":   {"fault"},
-	"internal/fakemodel": {},
+	"internal/envfrom":    {},
+	"internal/journal":    {},
+	"internal/mask":       {},
+	"internal/price":      {},
+	"internal/harness":    {"price"},                                         // what a model's tokens cost, where the harness does not say
+	"internal/runner":     {"journal", "harness", "mask", "render", "fault"}, // a process of its own that is made of these
+	"internal/local":      {"runner", "journal", "envfrom", "fault"},         // it kills what a dead runner left, and reads its journal
+	"internal/kube":       {"envfrom"},                                       // both backends resolve what an agent declares
+	"internal/gateway":    {"fault"},
+	"api/v1alpha1":        {},
+	"api/crd":             {"catalog"},                 // writes the schema from the lists by which agent files are checked
+	"internal/controller": {"api/v1alpha1", "catalog"}, // makes agents of resources
+	"internal/fakemodel":  {},
 
 	"internal/render":    {},
 	"internal/auth":      {},

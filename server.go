@@ -5,8 +5,11 @@ type Info struct {
 	Version    string `json:"version"`
 	Data       string `json:"data"`   // its data folder
 	Listen     string `json:"listen"` // "" when it listens on its socket only
+	URL        string `json:"url"`    // where it is reached over TCP, "" likewise
 	MaxRunning int    `json:"max_running"`
 	PID        int    `json:"pid"`
+	// Namespaces are those of a cluster whose agents it has, beside its own.
+	Namespaces []string `json:"namespaces,omitempty"`
 }
 
 // PruneRequest says what to remove: runs that ended longer ago than Age, and

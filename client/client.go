@@ -189,6 +189,13 @@ func (c *Client) Submit(ctx context.Context, req tallyman.Request) (run tallyman
 	return run, err
 }
 
+// Preview is what a submit would make in the server's cluster, as JSON.
+// Nothing is created.
+func (c *Client) Preview(ctx context.Context, req tallyman.Request) (object json.RawMessage, err error) {
+	err = c.call(ctx, http.MethodPost, "/api/v1/preview", req, &object)
+	return object, err
+}
+
 // Run returns a run by its id, name, or a unique part of the id.
 func (c *Client) Run(ctx context.Context, id string) (run tallyman.Run, err error) {
 	err = c.call(ctx, http.MethodGet, runPath(id), nil, &run)

@@ -27,14 +27,19 @@ func openCluster(o cli.BackendOptions) (cli.Backend, error) {
 	c := o.Config
 	return kube.New(kube.Options{
 		Config: rest, Namespace: c.Namespace, Namespaces: c.Namespaces,
-		Cluster: kube.Cluster{
-			Name: c.ClusterName, RunnerImage: c.RunnerImage, Advertise: c.Advertise, CA: o.CA, CAConfigMap: c.CAConfigMap,
-			DefaultTag: c.DefaultTag, Account: c.Account,
-			Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: kube.Backstop,
-		},
-		Lookup: o.Lookup, Object: o.Object, Kept: o.Kept, Control: o.Control, History: o.History,
-		Ended: c.KeepObjects.D(), Grace: c.Grace.D(), Log: o.Log,
+		Cluster: cluster(c, o.CA),
+		Lookup:  o.Lookup, Object: o.Object, Kept: o.Kept, Control: o.Control, History: o.History,
+		Ended: c.KeepObjects.D(), Grace: c.Grace.D(), Orphan: c.OrphanBudget.D(), Log: o.Log,
 	})
+}
+
+// cluster is what the objects of all attempts have in common.
+func cluster(c config.Config, ca string) kube.Cluster {
+	return kube.Cluster{
+		Name: c.ClusterName, RunnerImage: c.RunnerImage, Advertise: c.Advertise, CA: ca, CAConfigMap: c.CAConfigMap,
+		DefaultTag: c.DefaultTag, Account: c.Account,
+		Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: kube.Backstop,
+	}
 }
 
 // clusterConfig says how the cluster is reached: the file that is named, the

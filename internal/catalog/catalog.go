@@ -1,6 +1,7 @@
 // Package catalog knows the agents: those in files, which it reads again when
-// they change, and those that come with tallyman. It says what is wrong with a
-// file, and where.
+// they change, those that a cluster has as resources, of which it is told, and
+// those that come with tallyman, in this order. It says what is wrong with a
+// file or a resource, and where.
 package catalog
 
 import (
@@ -38,8 +39,9 @@ type Catalog struct {
 	builtin []tallyman.Agent
 	log     *slog.Logger
 
-	mu    sync.Mutex // guards files
-	files map[string]*file
+	mu        sync.Mutex // guards what follows
+	files     map[string]*file
+	resources map[string]Resource // by origin
 }
 
 // New makes a catalog of files and folders, where the earlier wins, and at
@@ -51,12 +53,13 @@ func New(paths []string, builtin []tallyman.Agent, log *slog.Logger) *Catalog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Catalog{paths: slices.Clone(paths), builtin: builtin, log: log, files: map[string]*file{}}
+	return &Catalog{paths: slices.Clone(paths), builtin: builtin, log: log, files: map[string]*file{}, resources: map[string]Resource{}}
 }
 
 // Get returns an agent; an empty namespace is the usual one, and built-in
 // agents are in every namespace. A file with faults hides what comes after it:
-// if it is about this agent, its faults are the answer. The error is Invalid,
+// if it is about this agent, its faults are the answer, and so are those of a
+// resource. The error is Invalid,
 // for an unknown agent too, since whoever asks has to mend something; it tells
 // the nearest name. What the agent holds must not be changed.
 func (c *Catalog) Get(ctx context.Context, namespace, name string) (tallyman.Agent, error) {
@@ -80,6 +83,15 @@ func (c *Catalog) Get(ctx context.Context, namespace, name string) (tallyman.Age
 		case len(about) == 1:
 			return about[0].agent(key), nil
 		}
+	}
+	for _, r := range c.inCluster() {
+		if keyOf(r.Agent) != key {
+			continue
+		}
+		if r.Err != nil {
+			return tallyman.Agent{}, tallyman.Errorf(tallyman.Invalid, "%w", r.Err)
+		}
+		return r.Agent, nil
 	}
 	for _, a := range c.builtin {
 		if a.Name == name {
@@ -114,6 +126,18 @@ func (c *Catalog) List(ctx context.Context) ([]tallyman.Agent, []error) {
 			}
 		}
 	}
+	for _, r := range c.inCluster() {
+		key := keyOf(r.Agent)
+		switch {
+		case taken[key]:
+			continue
+		case r.Err != nil:
+			errs = append(errs, r.Err)
+		default:
+			agents = append(agents, r.Agent)
+		}
+		taken[key] = true
+	}
 	for _, a := range c.builtin {
 		if !taken[keyOf(a)] {
 			agents = append(agents, a)
@@ -141,6 +165,11 @@ func (c *Catalog) unknown(key agentKey, places []place) error {
 			if f.err != nil {
 				broken = append(broken, f.err)
 			}
+		}
+	}
+	for _, r := range c.inCluster() {
+		if r.Agent.Namespace == key.namespace {
+			known = append(known, r.Agent.Name)
 		}
 	}
 	for _, a := range c.builtin {

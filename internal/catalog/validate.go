@@ -17,10 +17,12 @@ import (
 // Harnesses are the names that spec.harness may have.
 var Harnesses = []string{"claude", "codex", "exec", "gemini", "opencode", "script"}
 
+// MaxPriority bounds spec.priority on both sides.
+const MaxPriority = 1_000_000
+
 const (
-	fresh       = "fresh"
-	gitPrefix   = "git:"
-	maxPriority = 1_000_000
+	fresh     = "fresh"
+	gitPrefix = "git:"
 )
 
 // FieldError is something wrong with one field of an agent.
@@ -83,8 +85,8 @@ func validate(a tallyman.Agent) []*FieldError {
 	}
 	note(validLimits(spec.Limits)...)
 	note(validConcurrency(spec.Concurrency)...)
-	if spec.Priority < -maxPriority || spec.Priority > maxPriority {
-		note(fieldError("spec.priority", "%d is outside -%d to %[2]d", spec.Priority, maxPriority))
+	if spec.Priority < -MaxPriority || spec.Priority > MaxPriority {
+		note(fieldError("spec.priority", "%d is outside -%d to %[2]d", spec.Priority, MaxPriority))
 	}
 	note(validRetry(spec.Retry)...)
 	for i, out := range spec.Outputs {
@@ -167,11 +169,8 @@ func validConcurrency(c tallyman.Concurrency) []*FieldError {
 	return wrong
 }
 
-func validRetry(r tallyman.Retry) []*FieldError {
-	var wrong []*FieldError
-	if r.Max != nil && *r.Max < 0 {
-		wrong = append(wrong, fieldError("spec.retry.max", "%d is negative; 0 means no retry", *r.Max))
-	}
+// Retried are the reasons that spec.retry.on may name, in order.
+func Retried() []string {
 	var retried []string
 	for _, known := range tallyman.Reasons() {
 		if c := known.Class(); c != tallyman.ClassOK && c != tallyman.ClassUser {
@@ -179,6 +178,15 @@ func validRetry(r tallyman.Retry) []*FieldError {
 		}
 	}
 	slices.Sort(retried)
+	return retried
+}
+
+func validRetry(r tallyman.Retry) []*FieldError {
+	var wrong []*FieldError
+	if r.Max != nil && *r.Max < 0 {
+		wrong = append(wrong, fieldError("spec.retry.max", "%d is negative; 0 means no retry", *r.Max))
+	}
+	retried := Retried()
 	for i, reason := range r.On {
 		path := fmt.Sprintf("spec.retry.on[%d]", i)
 		switch near := strictyaml.Nearest(string(reason), retried); {

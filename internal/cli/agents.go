@@ -54,7 +54,7 @@ func (c *command) agents(ctx context.Context, names []string) error {
 
 // agent shows the agent of a name.
 func (c *command) agent(agents []tallyman.Agent, name string) error {
-	i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return a.Name == name })
+	i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return nameOf(a) == name })
 	if i < 0 {
 		hint := ""
 		if near := strictyaml.Nearest(name, namesOf(agents)); near != "" {
@@ -71,7 +71,7 @@ func (c *command) agent(agents []tallyman.Agent, name string) error {
 func namesOf(agents []tallyman.Agent) []string {
 	var names []string
 	for _, a := range agents {
-		names = append(names, a.Name)
+		names = append(names, nameOf(a))
 	}
 	return names
 }
@@ -85,7 +85,7 @@ func (c *command) listAgents(agents []tallyman.Agent) error {
 	wide := []string{"NAME", "HARNESS", "MODEL", "DEADLINE", "MAX-TURNS", "BUDGET", "MAX-RUNNING", "FROM", "DESCRIPTION"}
 	var rows [][]string
 	for _, a := range agents {
-		row := []string{a.Name, a.Spec.Harness, a.Spec.Model}
+		row := []string{nameOf(a), a.Spec.Harness, a.Spec.Model}
 		if c.output == "wide" {
 			l := a.Spec.Limits
 			row = append(row, shown(l.Deadline), shown(l.MaxTurns), shown(l.BudgetUSD), shown(a.Spec.Concurrency.Max))

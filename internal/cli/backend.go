@@ -60,6 +60,11 @@ type Program struct {
 	Name     string
 	Version  string
 	Backends map[string]func(BackendOptions) (Backend, error)
+	// Resources makes what keeps the agents that the place of a backend has;
+	// by the backend's name.
+	Resources map[string]func(ResourceOptions) (Loop, error)
+	// Checks look, for doctor, at what a backend needs elsewhere; by its name.
+	Checks map[string]func(context.Context, CheckOptions) []Finding
 }
 
 // makeBackend makes the backend that is configured.

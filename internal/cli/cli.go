@@ -121,9 +121,10 @@ type command struct {
 	out, errOut io.Writer
 	env         environ
 
-	flags   map[string]string // common flags that were given
-	output  string            // -o
-	session *session
+	flags    map[string]string // common flags that were given
+	defaults map[string]string // the verb's own, by key
+	output   string            // -o
+	session  *session
 }
 
 func (c *command) root() *cobra.Command {
@@ -152,6 +153,9 @@ Then:         tallyman ls; tallyman up
 		c.stopCommand(), c.rerunCommand(), c.rmCommand(), c.artifactsCommand(), c.agentsCommand(),
 		c.initCommand(), c.configCommand(), c.doctorCommand(), c.pruneCommand(), c.fakemodelCommand(), c.versionCommand(),
 	)
+	if len(c.program.Backends) > 0 {
+		root.AddCommand(c.serverCommand())
+	}
 	return root
 }
 
@@ -201,7 +205,7 @@ var errNowhere = usageError("the current folder is gone: change to one that is t
 // config loads the configuration.
 func (c *command) config() (config.Config, config.Origins, error) {
 	cwd := here()
-	cfg, origins, err := config.Load(c.flags, c.env.get, cwd)
+	cfg, origins, err := config.Load(c.flags, c.env.get, cwd, c.defaults)
 	if err != nil {
 		if cwd == "" {
 			err = fmt.Errorf("%w\n%w", err, errNowhere)

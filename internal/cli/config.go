@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tallyman-dev/tallyman/internal/auth"
+	"github.com/tallyman-dev/tallyman/internal/config"
 )
 
 func (c *command) configCommand() *cobra.Command {
-	var link bool
+	var link, token bool
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the configuration in force and where each value comes from",
@@ -25,6 +30,9 @@ defaults. Secrets are masked. All that is wrong is told at once, with exit code 
 			if err != nil {
 				return err
 			}
+			if token {
+				return c.printToken(cfg)
+			}
 			if c.whole() {
 				return c.printObject(cfg.Shown(origins))
 			}
@@ -32,8 +40,22 @@ defaults. Secrets are masked. All that is wrong is told at once, with exit code 
 		},
 	}
 	cmd.Flags().BoolVar(&link, "login-link", false, "print a link that logs one browser in to the running server; works once")
+	cmd.Flags().BoolVar(&token, "token", false, "print the token of the data folder's server, for --token-file elsewhere")
 	c.outputFlag(cmd, "json", "yaml")
 	return cmd
+}
+
+// printToken prints what --token-file wants, for a place without a shell.
+func (c *command) printToken(cfg config.Config) error {
+	token, err := auth.ReadToken(cmp.Or(cfg.TokenFile, filepath.Join(cfg.Data, "token")))
+	if err != nil {
+		return err
+	}
+	if c.whole() {
+		return c.printObject(map[string]string{"token": token})
+	}
+	_, err = fmt.Fprintln(c.out, token)
+	return err
 }
 
 func (c *command) loginLink(cmd *cobra.Command) error {

@@ -26,13 +26,18 @@ type finding struct {
 
 func (c *command) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "doctor",
-		Short:   "Check this installation and say what to mend",
-		Long:    "Looks at the data folder, its disk and clock, the server, agent files and agent programs. Exit code 1 when something is broken.",
+		Use:   "doctor",
+		Short: "Check this installation and say what to mend",
+		Long: `Looks at the data folder, its disk and clock, the server, agent files and agent
+programs; with --backend kube at the cluster, rights, kinds, Pod security, Secrets,
+and while a server runs at whether a Pod reaches it. Exit code 1 when something is
+broken.`,
 		Example: "  tallyman doctor",
 		Args:    args(0, 0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.doctor(cmd.Context()) },
 	}
+	c.configFlag(cmd.Flags(), "listen", "where the server listens, as with up")
+	c.backendFlags(cmd)
 	return cmd
 }
 
@@ -43,6 +48,7 @@ func (c *command) doctor(ctx context.Context) error {
 	}
 	all := []finding{c.checkData(cfg), c.checkSpace(cfg), c.checkClock(cfg)}
 	all = append(all, c.checkServer(ctx), c.checkAgents(ctx, cfg), c.checkGit(), c.checkClaude())
+	all = append(all, c.checkBackend(ctx, cfg)...)
 	broken := false
 	for _, f := range all {
 		mark := "ok    "
@@ -125,7 +131,7 @@ func (c *command) checkServer(ctx context.Context) finding {
 	case info.Listen == "":
 		f.found = fmt.Sprintf("process %d, on the socket", info.PID)
 	default:
-		f.found = fmt.Sprintf("process %d on http://%s, version %s", info.PID, info.Listen, info.Version)
+		f.found = fmt.Sprintf("process %d on %s, version %s", info.PID, info.URL, info.Version)
 	}
 	return f
 }

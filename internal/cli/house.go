@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -97,6 +98,10 @@ func (h *house) Agents(ctx context.Context) ([]tallyman.Agent, error) {
 		h.log.WarnContext(ctx, "reading agents", "err", err)
 	}
 	return agents, nil
+}
+
+func (h *house) Preview(ctx context.Context, r tallyman.Request) (json.RawMessage, error) {
+	return h.service.Preview(ctx, r)
 }
 
 func (h *house) Submit(ctx context.Context, r tallyman.Request) (tallyman.Run, bool, error) {

@@ -43,6 +43,7 @@ func (c *command) lsCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&states, "state", nil, "any of these: "+strings.Join(tallyman.StateNames(), ", "))
 	f.StringVar(&o.Agent, "agent", "", "of this agent")
+	f.StringVar(&o.Namespace, "namespace", "", "of agents that a cluster has in this namespace (default: of all other agents)")
 	f.StringArrayVar(&labels, "label", nil, "k=v; all must match")
 	f.StringVar(&o.Text, "search", "", "words in name, agent, labels or the beginning of the prompt")
 	f.IntVar(&o.Limit, "limit", 0, "most runs to print (default 50; with -o json or yaml all)")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -33,6 +34,7 @@ type runOptions struct {
 	workspace string
 	outputs   []string
 	detach    bool
+	dry       bool
 }
 
 func (c *command) runCommand() *cobra.Command {
@@ -50,7 +52,8 @@ Agents are looked for in --agents, ./agents, $XDG_CONFIG_HOME/tallyman/agents, a
 among the built-in ones: demo, exec, claude, codex, gemini, opencode. The built-in
 ones work in the current folder, agents from files in a fresh one unless they say
 otherwise. Over --server agents are the server's, and the built-in ones, too, work in
-a fresh folder there: nothing of the current folder reaches them.
+a fresh folder there: nothing of the current folder reaches them. NAMESPACE/AGENT is
+an agent that a cluster has as a resource.
 
 The same --key with the same request brings the first run, also when its agent's file
 is gone by now.
@@ -63,6 +66,7 @@ of -d 0 once it is queued.`,
   tallyman run exec -- make test
   tallyman run reviewer --file prompt.md --label team=web --output 'report/*.md'
   echo "fix the typo" | tallyman run claude -
+  tallyman run --dry-run reviewer "a prompt" | kubectl diff -f -
   tallyman run -d nightly "the usual" --key nightly-2026-11-30 -o json`,
 		ValidArgsFunction: c.completeRun,
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -85,6 +89,7 @@ of -d 0 once it is queued.`,
 	f.StringVar(&o.workspace, "workspace", "", "folder to work in, fresh, or git:URL#ref; over --server no folder")
 	f.StringArrayVar(&o.outputs, "output", nil, "pattern of files that must be there at the end; kept as artifacts (how the run is printed: -o)")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the run and leave it running")
+	f.BoolVar(&o.dry, "dry-run", false, "only print what would be made in the cluster, as YAML")
 	c.outputFlag(cmd, "json", "yaml", "name")
 	return cmd
 }
@@ -104,6 +109,9 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 	} else {
 		err = prepareRemote(ctx, &req, s)
 	}
+	if o.dry {
+		return c.preview(ctx, s, req, err)
+	}
 	run, err := s.submit(ctx, req, err)
 	if err != nil {
 		return submitError(err)
@@ -114,6 +122,21 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 	return c.watch(ctx, s, run)
 }
 
+// preview prints what a request would make in the cluster.
+func (c *command) preview(ctx context.Context, s *session, req tallyman.Request, unfit error) error {
+	if unfit != nil {
+		return submitError(unfit)
+	}
+	object, err := s.Preview(ctx, req)
+	if err != nil {
+		return submitError(err)
+	}
+	if c.output == "" {
+		c.output = "yaml"
+	}
+	return c.printObject(object)
+}
+
 // request reads flags and arguments; a command comes after --.
 func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, dash int) (req tallyman.Request, err error) {
 	req = tallyman.Request{Source: tallyman.SourceCLI, Key: o.key, Model: o.model, Agent: o.harness}
@@ -122,7 +145,8 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 		if len(given) == 0 || dash == 0 {
 			return req, usageError("run needs an agent, and mostly a prompt: tallyman run demo \"say hello\"")
 		}
-		req.Agent, words = given[0], given[1:]
+		req.Namespace, req.Agent = agentNamed(given[0])
+		words = given[1:]
 		dash--
 	}
 	if dash >= 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -52,6 +53,7 @@ type server struct {
 	role    role
 	backend Backend
 	local   *local.Backend // the backend, where it is that one
+	agents  Loop           // keeps those of resources, nil without such
 	gateway *gateway.Gateway
 	metrics *telemetry.Metrics
 	http    *http.Server
@@ -69,6 +71,7 @@ type serverOptions struct {
 	listen  string // TCP address, "" for the socket only
 	role    role
 	agents  []string // where agents are looked for
+	token   string   // file with the token, "": DATA/token
 	prices  []byte   // replaces entries of the built-in price table
 	log     *slog.Logger
 	env     environ
@@ -104,13 +107,16 @@ func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 	if s.house.blobs, err = blob.Open(filepath.Join(data, "blobs")); err != nil {
 		return nil, err
 	}
-	if s.auth, err = auth.Open(filepath.Join(data, "token")); err != nil {
+	if s.auth, err = auth.Open(cmp.Or(o.token, filepath.Join(data, "token"))); err != nil {
 		return nil, err
 	}
 	if s.backend, err = s.makeBackend(o); err != nil {
 		return nil, err
 	}
 	s.join(o, st)
+	if err := s.watchResources(o); err != nil {
+		return nil, err
+	}
 	if err := s.listenAll(o); err != nil {
 		return nil, err
 	}
@@ -246,7 +252,7 @@ func (s *server) listenAll(o serverOptions) error {
 }
 
 func (s *server) info() tallyman.Info {
-	return tallyman.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, MaxRunning: s.cfg.MaxRunning, PID: os.Getpid()}
+	return tallyman.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, URL: s.url(), MaxRunning: s.cfg.MaxRunning, PID: os.Getpid(), Namespaces: s.watched()}
 }
 
 // checkReady reports why the server cannot do its work.
@@ -277,6 +283,9 @@ func (s *server) run(ctx context.Context) error {
 	}
 	start("backend "+s.cfg.Backend, s.backend.Run)
 	start("gateway", s.gateway.Run)
+	if s.agents != nil {
+		start("agents of resources", s.agents.Run)
+	}
 	if s.role != looks {
 		start("executor", s.exec.Run)
 	}
@@ -334,8 +343,11 @@ func (s *server) idle(ctx context.Context) (bool, error) {
 	return len(active) == 0, err
 }
 
-// url is where the server is reached over TCP.
+// url is where the server is reached over TCP, "" when it is not.
 func (s *server) url() string {
+	if s.listen == "" {
+		return ""
+	}
 	if s.cfg.Advertise != "" {
 		return strings.TrimSuffix(s.cfg.Advertise, "/")
 	}

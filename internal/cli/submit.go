@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,11 @@ func submitError(err error) error {
 // in the caller's folder.
 func (c *command) inline(req *tallyman.Request, s *session, inCaller bool) error {
 	if req.Inline == nil {
-		a, err := c.catalog(s.cfg.Agents).Get(context.Background(), tallyman.DefaultNamespace, req.Agent)
+		a, err := c.catalog(s.cfg.Agents).Get(context.Background(), req.Namespace, req.Agent)
+		if r, ok := s.resource(req); ok && (err != nil || a.Origin == tallyman.BuiltIn) {
+			wordsOf(req, r.Spec.Harness)
+			return nil // the server has it
+		}
 		if err != nil {
 			return &exitError{ExitUsage, errors.Join(err, fileForAgent(req.Agent))}
 		}
@@ -88,7 +93,9 @@ func prepareRemote(ctx context.Context, req *tallyman.Request, s *session) error
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return a.Name == req.Agent }); i >= 0 {
+	if i := slices.IndexFunc(agents, func(a tallyman.Agent) bool {
+		return a.Name == req.Agent && a.Namespace == cmp.Or(req.Namespace, tallyman.DefaultNamespace)
+	}); i >= 0 {
 		wordsOf(req, agents[i].Spec.Harness)
 	}
 	return nil

@@ -79,13 +79,24 @@ type authority struct {
 // openAuthority reads the data folder's authority, and makes one where there
 // is none.
 func openAuthority(data string) (authority, error) {
+	a, err := readAuthority(data)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return a, err
+	}
+	b, err := makeAuthority()
+	if err == nil {
+		err = writePrivate(filepath.Join(data, "ca.pem"), b)
+	}
+	if err != nil {
+		return authority{}, fmt.Errorf("the server's own authority: %w", err)
+	}
+	return parseAuthority(b)
+}
+
+// readAuthority reads the data folder's authority.
+func readAuthority(data string) (authority, error) {
 	path := filepath.Join(data, "ca.pem")
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if b, err = makeAuthority(); err == nil {
-			err = writePrivate(path, b)
-		}
-	}
 	if err != nil {
 		return authority{}, fmt.Errorf("the server's own authority: %w", err)
 	}

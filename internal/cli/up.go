@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,6 +28,7 @@ const idleGrace = 3 * time.Second
 type upOptions struct {
 	stopRuns   bool
 	background bool // socket only, and end when idle
+	quiet      bool // without a login link
 }
 
 func (c *command) upCommand() *cobra.Command {
@@ -48,15 +51,50 @@ With --stop-runs they are stopped first.`,
 	c.configFlag(cmd.Flags(), "listen", "one loopback address, host:port (default 127.0.0.1:7333); for others, put a TLS proxy in front or use ssh -L")
 	c.configFlag(cmd.Flags(), "max-running", "most attempts at once (default 16)")
 	c.configFlag(cmd.Flags(), "log-format", "text or json")
+	c.backendFlags(cmd)
+	cmd.Flags().BoolVar(&o.stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")
+	cmd.Flags().BoolVar(&o.background, "background", false, "socket only, and end when nothing is queued or running")
+	cobra.CheckErr(cmd.Flags().MarkHidden("background"))
+	return cmd
+}
+
+// serverCommand is up in a cluster, for a program that has one compiled in.
+func (c *command) serverCommand() *cobra.Command {
+	cmd := c.upCommand()
+	cmd.Use = "server"
+	cmd.Short = "Serve from within a cluster: up, with the account of its Pod"
+	cmd.Long = `Is up with other defaults: attempts run in the cluster that this Pod is in, by
+its ServiceAccount and in its namespace, and the server listens on 0.0.0.0:7333.
+What it is told by flags, TALLYMAN_* and --config counts as with up. It prints no
+login link, since others read its log: tallyman-server config --login-link in its
+Pod makes one, and tallyman-server config --token prints the
+token. With --token-file that is read from there, else made in the data folder.`
+	cmd.Example = `  tallyman-server server --runner-image registry.example/tallyman:1 --advertise https://tallyman.agents.svc:7333
+  kubectl exec tallyman-0 -- /tallyman-server config --token`
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c.defaults = map[string]string{"backend": "kube", "listen": "0.0.0.0:7333", "namespace": podNamespace()}
+		return c.up(cmd.Context(), upOptions{stopRuns: cmd.Flags().Changed("stop-runs"), quiet: true})
+	}
+	return cmd
+}
+
+// podNamespace is the namespace of the Pod that this runs in, "" elsewhere.
+func podNamespace() string {
+	b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// backendFlags adds the flags of a server that listens beyond this machine, or
+// runs its attempts there.
+func (c *command) backendFlags(cmd *cobra.Command) {
 	for _, k := range config.Keys() {
 		if k.Cluster && len(c.program.Backends) > 0 || slices.Contains(beyond, k.Name) {
 			c.keyFlag(cmd.Flags(), k)
 		}
 	}
-	cmd.Flags().BoolVar(&o.stopRuns, "stop-runs", false, "on the way out stop running agents and wait for them")
-	cmd.Flags().BoolVar(&o.background, "background", false, "socket only, and end when nothing is queued or running")
-	cobra.CheckErr(cmd.Flags().MarkHidden("background"))
-	return cmd
 }
 
 // beyond are the keys of a server that listens beyond this machine, or runs
@@ -74,7 +112,10 @@ func (c *command) up(ctx context.Context, o upOptions) error {
 	if s == nil || err != nil {
 		return err
 	}
-	if !o.background {
+	switch {
+	case o.quiet:
+		fmt.Fprintf(c.out, "tallyman %s serves %s at %s\n", c.program.Version, cfg.Data, s.url())
+	case !o.background:
 		fmt.Fprintf(c.out, "tallyman %s serves %s\n  dashboard  %s/login?code=%s  (works once, for 15 minutes)\n  API        %s/api/v1  (token in %s/token)\n",
 			c.program.Version, cfg.Data, s.url(), s.auth.LoginCode(), s.url(), cfg.Data)
 	}
@@ -111,6 +152,9 @@ func (c *command) openUp(ctx context.Context, cfg config.Config, o upOptions) (*
 	so := serverOptions{
 		cfg: cfg, program: c.program, role: admits, env: c.env,
 		agents: catalog.Resolve(here(), cfg.Agents, c.env.get), log: c.logger(cfg, slog.LevelInfo),
+	}
+	if o.quiet {
+		so.token = cfg.TokenFile
 	}
 	if o.background {
 		// Who has started this one may be about to leave.

@@ -37,7 +37,7 @@ func lookup(env map[string]string) func(string) string {
 
 func load(t *testing.T, flags, env map[string]string, cwd string) (config.Config, config.Origins) {
 	t.Helper()
-	c, origins, err := config.Load(flags, lookup(env), cwd)
+	c, origins, err := config.Load(flags, lookup(env), cwd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ FILE:1: log-format: "txt" is none of text, json; did you mean "text"?`},
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(dir, "tallyman.yaml")
 			writeFile(t, file, tt.file)
-			_, _, err := config.Load(tt.flags, lookup(tt.env), dir)
+			_, _, err := config.Load(tt.flags, lookup(tt.env), dir, nil)
 			if err == nil {
 				t.Fatal("it was accepted")
 			}
@@ -379,9 +379,19 @@ func FuzzLoad(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, file, running string) {
 		path := writeFile(t, filepath.Join(dir, "tallyman.yaml"), file)
-		c, _, err := config.Load(map[string]string{"config": path, "max-running": running}, lookup(map[string]string{"HOME": "/h"}), "/")
+		c, _, err := config.Load(map[string]string{"config": path, "max-running": running}, lookup(map[string]string{"HOME": "/h"}), "/", nil)
 		if err == nil && c.Validate() != nil {
 			t.Errorf("accepted, but %v", c.Validate())
 		}
 	})
+}
+
+func TestAServerInAClusterHasOtherDefaults(t *testing.T) {
+	others := map[string]string{"backend": "kube", "max-running": "7"}
+	dir := t.TempDir()
+	writeFile(t, dir+"/tallyman.yaml", "max-running: 9\n")
+	c, origins, err := config.Load(nil, lookup(map[string]string{"HOME": dir}), dir, others)
+	if err != nil || c.Backend != "kube" || c.MaxRunning != 9 || origins["backend"] != "default" {
+		t.Errorf("backend %q from %s, max-running %d: %v", c.Backend, origins["backend"], c.MaxRunning, err)
+	}
 }

@@ -24,18 +24,25 @@ type Origins map[string]string
 const fromDefault = "default"
 
 // Load returns the configuration in force and where each value comes from.
+// defaults, by key, take the place of the usual ones.
 // flags are those that were given, by name; a variable that is empty is not
 // given. The file is --config or TALLYMAN_CONFIG, which must exist, else
 // ./tallyman.yaml, else the one in $XDG_CONFIG_HOME/tallyman (~/.config
 // without it). Paths in the file start at its folder, others at cwd. The error
 // is Invalid and joins everything that is wrong.
-func Load(flags map[string]string, env func(string) string, cwd string) (Config, Origins, error) {
+func Load(flags map[string]string, env func(string) string, cwd string, defaults map[string]string) (Config, Origins, error) {
 	c, origins := Defaults(), Origins{}
 	for _, k := range keys {
 		origins[k.Name] = fromDefault
 	}
 	c.Data = defaultData(env)
-	errs := c.readFile(origins, flags, env, cwd)
+	var errs []error
+	for _, k := range keys {
+		if text := defaults[k.Name]; text != "" {
+			errs = append(errs, k.set(&c, text, cwd))
+		}
+	}
+	errs = append(errs, c.readFile(origins, flags, env, cwd)...)
 	bad := map[string]bool{} // keys whose value in force could not be read
 	take := func(k Key, from, text string) {
 		origins[k.Name] = from

@@ -2,8 +2,10 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +42,7 @@ type Options struct {
 	History History       // has their journals
 	Ended   time.Duration // how long ended objects stay
 	Grace   time.Duration // from TERM to KILL, of an agent without a runner
+	Orphan  time.Duration // how long a runner goes on without a server, 0: until its deadline
 	Log     *slog.Logger
 }
 
@@ -97,6 +100,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	defer cancel()
 	var working sync.WaitGroup
 	working.Go(func() { b.sweep(ctx) })
+	working.Go(func() { b.wake(ctx) })
 	working.Go(func() { b.scribe.run(ctx) })
 	defer working.Wait()
 	defer cancel()
@@ -129,9 +133,18 @@ func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, err
 		return b.adopt(ctx, work, object)
 	}
 	if err != nil {
-		return "", refused(err, object)
+		return "", refused(err)
 	}
 	return string(object.GetUID()), nil
+}
+
+// Preview is the object that Start would make, as JSON.
+func (b *Backend) Preview(_ context.Context, w tallyman.Assignment) (json.RawMessage, error) {
+	object, err := b.o.Cluster.Object(b.work(w))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(object)
 }
 
 // adopt takes an object that is there for the attempt's own, if it is.
@@ -164,9 +177,9 @@ func (c Cluster) Object(w Work) (client.Object, error) {
 
 // refused judges an API server's answer to the making of an object: an error
 // with a reason ends the attempt, one without is tried again.
-func refused(err error, object client.Object) error {
+func refused(err error) error {
 	switch {
-	case apierrors.IsForbidden(err) && isPod(object), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.Contains(err.Error(), denied):
 		if b := refusedPod(err.Error()); b.Hopeless {
 			return &tallyman.Error{Code: tallyman.Invalid, Reason: b.Reason, Message: b.Message, Err: err}
 		} else if b.Wait != "" {
@@ -179,8 +192,6 @@ func refused(err error, object client.Object) error {
 	}
 	return unreachable(err)
 }
-
-func isPod(o client.Object) bool { _, ok := o.(*corev1.Pod); return ok }
 
 // unreachable says that nothing can be known or done just now.
 func unreachable(err error) error {
@@ -204,6 +215,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
 		s.Biggest = b.biggestNode(ctx)
 	}
+	s.Silence = b.silence(ctx, a, s.Pod)
 	o := Look(s)
 	if a.Journal != "" && !s.Bare {
 		o.Deaf = false // its runner was heard, whatever the informers know of it
@@ -214,6 +226,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	}
 	if o.Gone && s.Pod != nil && !a.Gone {
 		b.addOutput(ctx, s.Pod, o.Evidence, a.Journal == "")
+		o.Cause = notExecutable(o.Cause, o.Evidence)
 	}
 	return o, nil
 }

@@ -11,32 +11,50 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-// notCreated is what keeps a Job from making its Pod, in the words of its
-// newest event; nil when there is none.
-func (s Scene) notCreated() *tallyman.Blocked {
+// failedCreate is the newest event of a Job that could not make its Pod, nil
+// when there is none.
+func (s Scene) failedCreate() *corev1.Event {
 	var newest *corev1.Event
 	for i, e := range s.Events {
 		if e.Reason == "FailedCreate" && (newest == nil || lastSeen(e).After(lastSeen(*newest))) {
 			newest = &s.Events[i]
 		}
 	}
-	if newest == nil {
+	return newest
+}
+
+// notCreated is what keeps a Job from making its Pod, in the words of that
+// event.
+func (s Scene) notCreated() *tallyman.Blocked {
+	e := s.failedCreate()
+	if e == nil {
 		return nil
 	}
-	return refusedPod(strings.TrimPrefix(newest.Message, "Error creating: "))
+	return refusedPod(strings.TrimPrefix(e.Message, "Error creating: "))
 }
 
 // missingAccount finds the ServiceAccount that a refusal names.
 var missingAccount = regexp.MustCompile(`serviceaccount "[^"]+" not found`)
 
-// refusedPod judges the words with which an API server has refused a Pod.
+// denied are the words with which a webhook refuses, whatever its code.
+const denied = "denied the request"
+
+// noRight finds the words for a right that somebody lacks: it may be given.
+var noRight = regexp.MustCompile(`User "[^"]*" cannot [a-z]+ resource`)
+
+// refusedPod judges the words with which an API server has refused a Pod, or
+// the Job around it.
 func refusedPod(words string) *tallyman.Blocked {
 	switch {
 	case strings.Contains(words, "exceeded quota"):
 		return wait(tallyman.Quota, tallyman.Unschedulable, words)
+	case noRight.MatchString(words):
+		return wait("", tallyman.BackendError, words)
+	case strings.Contains(words, "because it is being terminated"): // the namespace
+		return hopeless(tallyman.ConfigMissing, words)
 	case missingAccount.MatchString(words):
 		return hopeless(tallyman.ConfigMissing, words)
-	case strings.Contains(words, "is forbidden"), strings.Contains(words, "is invalid"), strings.Contains(words, "denied the request"):
+	case strings.Contains(words, "is forbidden"), strings.Contains(words, "is invalid"), strings.Contains(words, denied):
 		return hopeless(tallyman.InvalidSpec, words)
 	default:
 		return wait("", tallyman.BackendError, words)
@@ -158,6 +176,11 @@ func (s Scene) waiting(c corev1.ContainerStatus) *tallyman.Blocked {
 		return hopeless(tallyman.InvalidSpec, about)
 	case "CreateContainerError", "RunContainerError", "PreCreateHookError", "PostStartHookError", "PreStartHookError":
 		return s.patient(tallyman.InvalidSpec, about)
+	case "CrashLoopBackOff": // a sidecar that the agent is to come after
+		if t := c.LastTerminationState.Terminated; t != nil {
+			about += " (" + causeOf("it", t, tallyman.SetupFailed).Message + ")"
+		}
+		return wait("", tallyman.SetupFailed, about)
 	default:
 		return nil // PodInitializing, ContainerCreating: it is on its way
 	}

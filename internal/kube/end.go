@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -78,11 +79,10 @@ func (s Scene) initFailed(agent *corev1.ContainerStatus) *tallyman.Cause {
 	}
 	for _, c := range s.Pod.Status.InitContainerStatuses {
 		t := c.State.Terminated
-		if t == nil || t.ExitCode == 0 && t.Reason != "OOMKilled" {
+		if t == nil || t.Reason != "OOMKilled" && (t.ExitCode == 0 || !s.byItself(t)) {
 			continue
 		}
-		cause := causeOf("init container "+c.Name, t, tallyman.SetupFailed)
-		return cause
+		return causeOf("init container "+c.Name, t, tallyman.SetupFailed)
 	}
 	return nil
 }
@@ -172,6 +172,34 @@ func causeOf(what string, t *corev1.ContainerStateTerminated, other tallyman.Rea
 	}
 	if words != "" {
 		c.Message += ": " + words
+	}
+	return c
+}
+
+// execFormat are the words of a runtime that cannot execute a program. They
+// are all that the container has printed.
+var execFormat = regexp.MustCompile(`^(exec|standard_init_linux\.go:\d+: exec user process caused:?) [^\n]*exec format error"?$`)
+
+// notExecutable is the cause of an end, and another where the container's only
+// words are that its program is built for another machine: the cluster's
+// status has no more than an exit code.
+func notExecutable(c *tallyman.Cause, e *tallyman.Evidence) *tallyman.Cause {
+	if c == nil || c.Reason != tallyman.AgentError && c.Reason != tallyman.RunnerLost && c.Reason != tallyman.SetupFailed {
+		return c
+	}
+	for _, k := range e.Containers {
+		words := strings.TrimSpace(k.Output)
+		if k.Kind == tallyman.SidecarContainer || k.ExitCode == nil || *k.ExitCode == 0 || !execFormat.MatchString(words) {
+			continue
+		}
+		what := "container " + k.Name
+		if k.Kind == tallyman.InitContainer {
+			what = "init " + what
+		}
+		return &tallyman.Cause{
+			Reason: tallyman.InvalidSpec, ExitCode: k.ExitCode,
+			Message: fmt.Sprintf("%s cannot be started: %s; its image is built for another machine than node %s", what, words, e.Node),
+		}
 	}
 	return c
 }

@@ -22,6 +22,7 @@ type Scene struct {
 	Bare    bool                // the agent is the container's own process
 	Biggest corev1.ResourceList // what the largest node offers of each resource, nil when that is not known
 
+	Silence  *Silence // nil: its runner is heard of
 	Now      time.Time
 	Patience time.Duration // with an image, and with what a Pod mounts
 }
@@ -44,6 +45,8 @@ func Look(s Scene) tallyman.Observation {
 	case ended || over:
 		o.Gone = true
 		s.end(&o, agent)
+	case s.lost() != nil:
+		o.Gone, o.Cause = true, s.lost()
 	default:
 		o.Running, o.Deaf = true, s.Bare
 		if agent == nil || agent.State.Running == nil {

@@ -200,6 +200,8 @@ func TestLookAtAnEnd(t *testing.T) {
 		"the cluster's deadline":        {scene(ended(143, "Error", ""), podSays("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")), tallyman.DeadlineExceeded, -1, "longer than"},
 		"deleted at work":               {scene(ended(143, "Error", ""), isDeleted), tallyman.PodDeleted, -1, "while the agent was at work"},
 		"deleted before":                {scene(isDeleted, func(s *Scene) { s.Pod.Status.Phase = corev1.PodFailed }), tallyman.PodDeleted, -1, "before the agent was at work"},
+		"deleted in set-up":             {scene(initEnded("first", 137, "Error"), isDeleted), tallyman.PodDeleted, -1, "before the agent was at work"},
+		"its memory, then deleted":      {scene(initEnded("first", 137, "OOMKilled"), isDeleted), tallyman.OOMKilled, 137, "init container first"},
 		"deleted without a node":        {scene(unschedulable("0/1 nodes are available"), isDeleted), tallyman.PodDeleted, -1, "before the agent was at work"},
 		"the Job deleted":               {scene(noPod, func(s *Scene) { s.Job = nil }), tallyman.PodDeleted, -1, "not known"},
 		"a Job without its Pod": {scene(noPod, func(s *Scene) {
@@ -277,5 +279,48 @@ func TestTheEvidence(t *testing.T) {
 	}
 	if c := e.Containers[len(e.Containers)-1]; c.Digest != "sha256:abc" || c.ExitCode == nil || *c.ExitCode != 3 {
 		t.Errorf("the agent's container: %+v", c)
+	}
+}
+
+// A runtime that starts a container whose program it cannot execute has its
+// words in the container's output, and nowhere else.
+func TestNotExecutable(t *testing.T) {
+	const says = "exec /bin/other: exec format error"
+	for name, c := range map[string]struct {
+		reason tallyman.Reason
+		of     tallyman.ContainerState
+		want   tallyman.Reason
+	}{
+		"the agent":            {tallyman.AgentError, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: says + "\n", ExitCode: new(255)}, tallyman.InvalidSpec},
+		"its runner":           {tallyman.RunnerLost, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: says, ExitCode: new(1)}, tallyman.InvalidSpec},
+		"an init container":    {tallyman.SetupFailed, tallyman.ContainerState{Kind: tallyman.InitContainer, Output: says, ExitCode: new(1)}, tallyman.InvalidSpec},
+		"an older runtime":     {tallyman.AgentError, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: `standard_init_linux.go:228: exec user process caused: exec format error`, ExitCode: new(1)}, tallyman.InvalidSpec},
+		"a sidecar":            {tallyman.AgentError, tallyman.ContainerState{Kind: tallyman.SidecarContainer, Output: says, ExitCode: new(1)}, tallyman.AgentError},
+		"an agent that tells":  {tallyman.AgentError, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: "I begin\n" + says, ExitCode: new(1)}, tallyman.AgentError},
+		"an agent that ends":   {tallyman.AgentError, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: says, ExitCode: new(0)}, tallyman.AgentError},
+		"what is known better": {tallyman.Evicted, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: says, ExitCode: new(1)}, tallyman.Evicted},
+	} {
+		got := notExecutable(&tallyman.Cause{Reason: c.reason}, &tallyman.Evidence{Containers: []tallyman.ContainerState{c.of}})
+		if got.Reason != c.want || c.want == tallyman.InvalidSpec && !strings.Contains(got.Message, "exec format error") {
+			t.Errorf("%s: %s (%s), want %s", name, got.Reason, got.Message, c.want)
+		}
+	}
+	if notExecutable(nil, &tallyman.Evidence{}) != nil {
+		t.Error("there is a cause without one")
+	}
+}
+
+// A sidecar that fails again and again before the agent is told as what the
+// agent waits for.
+func TestASidecarThatCrashes(t *testing.T) {
+	s := scene(func(s *Scene) {
+		s.Pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "proxy",
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+			LastTerminationState: terminated(137, "OOMKilled", ""),
+		}}
+	}, waits("PodInitializing", ""))
+	b := Look(s).Blocked
+	if b == nil || b.Hopeless || b.Reason != tallyman.SetupFailed || !strings.Contains(b.Message, "container proxy: CrashLoopBackOff: back-off 10s (it was killed for memory") {
+		t.Errorf("it is blocked by %+v", b)
 	}
 }

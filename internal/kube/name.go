@@ -74,6 +74,7 @@ const (
 	annotationRun    = prefix + "run-name"
 	annotationLabels = prefix + "labels"    // the run's own, as JSON
 	annotationCA     = prefix + "server-ca" // PEM
+	annotationWoken  = prefix + "woken"     // when we last made the Job controller look
 	annotationLimit  = prefix + "deadline"  // of an agent without a runner
 )
 

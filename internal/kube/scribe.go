@@ -359,6 +359,10 @@ func (e *entry) finish(ctx context.Context, f tallyman.Fact) error {
 	for _, line := range e.tail {
 		f.Outcome.OutputTail += line + "\n"
 	}
+	agent := tallyman.ContainerState{Name: agentContainer, Kind: tallyman.AgentContainer, ExitCode: f.Outcome.ExitCode, Output: f.Outcome.OutputTail}
+	cause := notExecutable(&tallyman.Cause{Reason: f.Outcome.Reason, Message: f.Outcome.Message},
+		&tallyman.Evidence{Node: e.pod.Spec.NodeName, Containers: []tallyman.ContainerState{agent}})
+	f.Outcome.Reason, f.Outcome.Message = cause.Reason, cause.Message
 	data, err := json.Marshal(f.Outcome)
 	if err != nil {
 		return fmt.Errorf("encode the outcome: %w", err)

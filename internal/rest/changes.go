@@ -2,7 +2,9 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -23,6 +25,9 @@ type submitInput struct {
 	rawBody
 }
 
+// objectOutput is an object of a cluster, as it is there.
+type objectOutput struct{ Body json.RawMessage }
+
 type rerunBody struct {
 	Set map[string]string `json:"set,omitempty" doc:"prompt, model, agent, priority, limits by name, label.KEY, env.KEY"`
 }
@@ -41,6 +46,19 @@ func (a *api) changes(h huma.API) {
 	}, func(ctx context.Context, in *submitInput) (*createdOutput, error) {
 		o, err := a.submit(ctx, in)
 		return o, a.refuse(ctx, err)
+	})
+
+	huma.Register(h, huma.Operation{
+		OperationID: "preview-run", Method: http.MethodPost, Path: "/api/v1/preview", Tags: []string{"runs"},
+		Summary: "What a submit would make in the cluster: a Job, or a Pod; nothing is created", MaxBodyBytes: maxBody,
+		RequestBody: bodyOf[tallyman.Request](h), SkipValidateBody: true,
+	}, func(ctx context.Context, in *submitInput) (*objectOutput, error) {
+		req, err := a.requested(ctx, in)
+		if err != nil {
+			return nil, a.refuse(ctx, err)
+		}
+		object, err := a.src.Preview(ctx, req)
+		return &objectOutput{object}, a.refuse(ctx, err)
 	})
 
 	huma.Register(h, huma.Operation{
@@ -79,21 +97,26 @@ func (a *api) changes(h huma.API) {
 	})
 }
 
-func (a *api) submit(ctx context.Context, in *submitInput) (*createdOutput, error) {
-	var req tallyman.Request
+// requested is the request of a submit.
+func (a *api) requested(ctx context.Context, in *submitInput) (req tallyman.Request, err error) {
 	if err := decode(in.RawBody, &req); err != nil {
-		return nil, err
+		return req, err
 	}
 	if in.Key != "" && req.Key != "" && in.Key != req.Key {
-		return nil, tallyman.Errorf(tallyman.Invalid, "the Idempotency-Key is %q, the body's key is %q: give one, or the same", in.Key, req.Key)
+		return req, tallyman.Errorf(tallyman.Invalid, "the Idempotency-Key is %q, the body's key is %q: give one, or the same", in.Key, req.Key)
 	}
 	if in.Key != "" {
 		req.Key = in.Key
 	}
-	if err := oneNamespace(req.Namespace); err != nil {
-		return nil, err
+	if err := a.known(req.Namespace); err != nil {
+		return req, err
 	}
-	if err := a.ownerOnly(ctx, &req); err != nil {
+	return req, a.ownerOnly(ctx, &req)
+}
+
+func (a *api) submit(ctx context.Context, in *submitInput) (*createdOutput, error) {
+	req, err := a.requested(ctx, in)
+	if err != nil {
 		return nil, err
 	}
 	run, created, err := a.src.Submit(ctx, req)
@@ -104,13 +127,19 @@ func (a *api) submit(ctx context.Context, in *submitInput) (*createdOutput, erro
 	return o, err
 }
 
-// oneNamespace refuses a run where nobody would find it: names, counts and
-// the dashboard of one machine know the default namespace alone.
-func oneNamespace(namespace string) error {
-	if namespace != "" && namespace != tallyman.DefaultNamespace {
-		return tallyman.Errorf(tallyman.Invalid, "namespace %q: this version has only %q; leave the namespace out", namespace, tallyman.DefaultNamespace)
+// known refuses a run where nobody would find it: there is the default
+// namespace, and those of a cluster whose agents this server has.
+func (a *api) known(namespace string) error {
+	if namespace == "" || namespace == tallyman.DefaultNamespace {
+		return nil
 	}
-	return nil
+	switch there := a.info().Namespaces; {
+	case slices.Contains(there, namespace):
+		return nil
+	case len(there) > 0:
+		return tallyman.Errorf(tallyman.Invalid, "namespace %q: this server has %q and %s; start it with --namespaces for others", namespace, tallyman.DefaultNamespace, strings.Join(there, ", "))
+	}
+	return tallyman.Errorf(tallyman.Invalid, "namespace %q: this version has only %q; leave the namespace out", namespace, tallyman.DefaultNamespace)
 }
 
 // ownerOnly refuses what only the owner, over the socket, may ask for.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -34,6 +33,7 @@ type Source interface {
 	Agents(ctx context.Context) ([]tallyman.Agent, error)
 
 	Submit(ctx context.Context, r tallyman.Request) (run tallyman.Run, created bool, err error)
+	Preview(ctx context.Context, r tallyman.Request) (json.RawMessage, error)
 	Stop(ctx context.Context, id, by string) (tallyman.Run, error)
 	Rerun(ctx context.Context, id string, set map[string]string, source tallyman.Source) (tallyman.Run, error)
 	Delete(ctx context.Context, id string) error
@@ -218,12 +218,12 @@ func (a *api) server(h huma.API) {
 		OperationID: "create-login-link", Method: http.MethodPost, Path: "/api/v1/login-link", Tags: []string{"server"},
 		Summary: "A link that logs one browser in, once",
 	}, func(ctx context.Context, _ *struct{}) (*link, error) {
-		listen := a.info().Listen
-		if listen == "" {
+		url := a.info().URL
+		if url == "" {
 			return nil, a.refuse(ctx, tallyman.Errorf(tallyman.Unsupported, "this server has no dashboard: it listens on its socket only; start tallyman up"))
 		}
 		l := &link{}
-		l.Body.URL = fmt.Sprintf("http://%s/login?code=%s", listen, a.auth.LoginCode())
+		l.Body.URL = url + "/login?code=" + a.auth.LoginCode()
 		return l, nil
 	})
 

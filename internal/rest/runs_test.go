@@ -188,6 +188,18 @@ func TestStopRerunDelete(t *testing.T) {
 	}
 }
 
+func TestAPreviewCreatesNothing(t *testing.T) {
+	src := &source{}
+	a := newAPI(t, src)
+	got := answer[map[string]string](t, a.call("POST", "/api/v1/preview", `{"agent":"demo","prompt":"hi"}`), 200)
+	if got["kind"] != "Job" || len(src.asked) != 1 || src.asked[0].Agent != "demo" || len(src.keys) != 0 {
+		t.Errorf("got %v, asked %+v", got, src.asked)
+	}
+	for _, body := range []string{`{"agent":"demo","promt":"hi"}`, `{"agent":"demo","workspace":{"path":"/etc"}}`, `{"agent":"demo","namespace":"other"}`} {
+		problem(t, a.call("POST", "/api/v1/preview", body), 400)
+	}
+}
+
 func TestPruneAndInfo(t *testing.T) {
 	a := newAPI(t, &source{})
 	got := answer[tallyman.PruneResult](t, a.call("POST", "/api/v1/prune", `{"age":"720h","dry_run":true}`), 200)

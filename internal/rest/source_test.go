@@ -115,6 +115,13 @@ func (s *source) OpenPrompt(context.Context, string) (io.ReadCloser, int64, erro
 
 func (s *source) Agents(context.Context) ([]tallyman.Agent, error) { return nil, s.err }
 
+func (s *source) Preview(_ context.Context, r tallyman.Request) (json.RawMessage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, r)
+	return json.RawMessage(`{"kind":"Job"}`), s.err
+}
+
 func (s *source) Submit(_ context.Context, r tallyman.Request) (tallyman.Run, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +230,9 @@ func routes(t testing.TB, s rest.Source, log io.Writer) http.Handler {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	info := func() tallyman.Info { return tallyman.Info{Version: "v9", Listen: "127.0.0.1:7333", MaxRunning: 4} }
+	info := func() tallyman.Info {
+		return tallyman.Info{Version: "v9", Listen: "127.0.0.1:7333", URL: "http://127.0.0.1:7333", MaxRunning: 4}
+	}
 	rest.Routes(mux, s, info, a, slog.New(slog.NewTextHandler(log, nil)))
 	return mux
 }

@@ -136,6 +136,7 @@ type place struct {
 	address        string
 	server         *exec.Cmd
 	env            []string // of the server: TALLYMAN_…
+	args           []string // of the server, beside ours
 	log            *os.File
 }
 
@@ -186,6 +187,7 @@ func (p *place) up() {
 		"up", "--data", filepath.Join(p.dir, "data"), "--agents", filepath.Join(p.dir, "agents"),
 		"--backend", "kube", "--kubeconfig", kubeconfig, "--namespace", p.namespace, "--runner-image", runnerImage,
 		"--listen", p.address, "--advertise", "https://10.88.0.1:"+port)
+	p.server.Args = append(p.server.Args, p.args...)
 	p.server.Stdout, p.server.Stderr = p.log, p.log
 	p.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.server.Env = append(os.Environ(), p.env...)
@@ -272,6 +274,11 @@ func (p *place) ended(id string) tallyman.Run {
 const patience = 90 * time.Second
 
 func (p *place) eventually(what string, ok func() bool) {
+	p.Helper()
+	p.patiently(patience, what, ok)
+}
+
+func (p *place) patiently(patience time.Duration, what string, ok func() bool) {
 	p.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if ok() {

@@ -302,3 +302,19 @@ func listWhileChanging(t *testing.T, s *store.Store) {
 	close(stop)
 	wg.Wait()
 }
+
+func agentCounts(t *testing.T, s *store.Store) {
+	insert(t, s, newRun(1), newRun(2), newRun(3, func(r *tallyman.Run) { r.State = tallyman.Failed }),
+		newRun(4, func(r *tallyman.Run) { r.Agent = "other" }), newRun(5, func(r *tallyman.Run) { r.Namespace = "team" }))
+	for namespace, want := range map[string]map[string]map[tallyman.State]int64{
+		"":      {"demo": {tallyman.Queued: 2, tallyman.Failed: 1}, "other": {tallyman.Queued: 1}},
+		"team":  {"demo": {tallyman.Queued: 1}},
+		"empty": {},
+	} {
+		got, err := s.AgentCounts(t.Context(), namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, want)
+	}
+}

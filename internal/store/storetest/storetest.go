@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(testing.TB) *store.Store) {
 		"a search takes its words literally":                         searchEscapes,
 		"bad limits and cursors are refused":                         badPages,
 		"counts follow every change":                                 counts,
+		"agents are counted by state":                                agentCounts,
 		"the queue is the first of each group":                       queue,
 		"waiting runs know their position":                           positions,
 		"an attempt comes back as it was written":                    attemptRoundTrip,

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/cli"
+	"github.com/tallyman-dev/tallyman/internal/config"
+	"github.com/tallyman-dev/tallyman/internal/controller"
+	"github.com/tallyman-dev/tallyman/internal/kube"
+)
+
+// watchAgents makes what reads the cluster's resources as agents.
+func watchAgents(o cli.ResourceOptions) (cli.Loop, error) {
+	rest, err := clusterConfig(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	return controller.New(controller.Options{
+		Config: rest, Namespaces: namespaces(o.Config),
+		Catalog: o.Catalog, Runs: o.Runs, Check: o.Check, Changed: o.Changed, Log: o.Log,
+	})
+}
+
+func namespaces(c config.Config) []string {
+	return append([]string{c.Namespace}, c.Namespaces...)
+}
+
+// checkPatience is how long doctor waits for a cluster, a Pod that tries to
+// reach the server among it.
+const checkPatience = 2 * time.Minute
+
+// check looks, for doctor, at everything that attempts in a cluster need.
+func check(ctx context.Context, o cli.CheckOptions) []cli.Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	rest, err := clusterConfig(o.Config)
+	if err != nil {
+		return []cli.Finding{{What: "cluster", Broken: true, Found: err.Error(), Mend: "name a file with --kubeconfig"}}
+	}
+	rest.Timeout = patience
+	c := kube.Checkup{Config: rest, Namespaces: namespaces(o.Config), Agents: o.Agents, Cluster: cluster(o.Config, o.CA)}
+	if o.Serves {
+		c.NewID = o.NewID
+	}
+	var all []cli.Finding
+	for _, f := range c.Check(ctx) {
+		all = append(all, cli.Finding(f))
+	}
+	if all[0].Broken {
+		return all // what cannot be reached cannot be asked for agents
+	}
+	return append(all, checkAgents(ctx, o.Config)...)
+}
+
+// patience is how long doctor waits for a cluster.
+const patience = 10 * time.Second
+
+// checkAgents says, for doctor, whether agents can be read from the cluster.
+func checkAgents(ctx context.Context, c config.Config) []cli.Finding {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	rest, err := clusterConfig(c)
+	if err != nil {
+		return []cli.Finding{{What: "cluster", Broken: true, Found: err.Error(), Mend: "name a file with --kubeconfig"}}
+	}
+	var all []cli.Finding
+	for _, ns := range namespaces(c) {
+		f := cli.Finding{What: "resources"}
+		n, why, err := controller.Look(ctx, rest, ns)
+		switch {
+		case err == nil:
+			f.Found = fmt.Sprintf("%d agents in namespace %s", n, ns)
+		case why == controller.Absent:
+			f.Found = "from files only: " + controller.Absent + " (kubectl apply --server-side -f deploy/crds/)"
+		default:
+			f.Broken, f.Found, f.Mend = true, err.Error(), why
+		}
+		all = append(all, f)
+	}
+	return all
+}

@@ -1,0 +1,250 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// Checkup is what a cluster is looked at with, before anything runs in it.
+type Checkup struct {
+	Config     *rest.Config
+	Cluster    Cluster
+	Namespaces []string // the first is that of agents from files
+	Agents     []tallyman.Agent
+	// NewID makes the id of a run that is none, for a Pod that tries whether
+	// the server is reached; nil: nothing is tried.
+	NewID func() string
+}
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	What, Found string
+	Broken      bool
+	Mend        string // what to do when it is broken
+}
+
+// Check looks at everything that attempts in the cluster need. What cannot be
+// asked is broken, with the reason; the rest is then not asked.
+func (c Checkup) Check(ctx context.Context) []Finding {
+	live, err := client.New(c.Config, client.Options{Scheme: scheme})
+	if err == nil {
+		err = live.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespaces[0], Verb: "get", Resource: "pods"}}})
+	}
+	if err != nil {
+		return []Finding{{What: "cluster", Broken: true, Found: fmt.Sprintf("%s: %v", c.Config.Host, err), Mend: mendAccess(err)}}
+	}
+	all := []Finding{{What: "cluster", Found: c.Config.Host}}
+	for _, ns := range c.Namespaces {
+		all = append(all, rights(ctx, live, ns))
+	}
+	all = append(all, c.clusterRights(ctx, live)...)
+	pod, sample := c.samplePod(ctx, live)
+	all = append(all, sample)
+	all = append(all, c.secrets(ctx, live)...)
+	if c.NewID != nil && pod != nil && !sample.Broken {
+		all = append(all, c.reach(ctx, live))
+	}
+	return all
+}
+
+// mendAccess says what to do about a cluster that does not answer as it must.
+func mendAccess(err error) string {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return "the credentials are not good, or not any more: log in again, or name another file with --kubeconfig"
+	case apierrors.IsForbidden(err):
+		return "the account has no rights at all: see docs/kubernetes.md, The rights that it needs"
+	default:
+		return "no cluster answers there: check the address and the network, or name another file with --kubeconfig"
+	}
+}
+
+// needed are the rights in a namespace, resource by resource.
+var needed = []struct {
+	group, resource, sub string
+	verbs                []string
+}{
+	{"batch", "jobs", "", []string{"create", "get", "list", "watch", "delete", "patch"}},
+	{"", "pods", "", []string{"create", "get", "list", "watch", "delete", "patch"}},
+	{"", "pods", "log", []string{"get"}},
+	{"", "events", "", []string{"get", "list", "watch"}},
+	{"", "resourcequotas", "", []string{"get", "list", "watch"}},
+}
+
+// rights says what is missing in a namespace.
+func rights(ctx context.Context, live client.Client, ns string) Finding {
+	f := Finding{What: "rights in " + ns, Mend: "give the account the Role of docs/kubernetes.md, or of the Helm chart, in namespace " + ns}
+	var missing []string
+	for _, n := range needed {
+		for _, verb := range n.verbs {
+			may, err := allowed(ctx, live, authorizationv1.ResourceAttributes{Namespace: ns, Verb: verb, Group: n.group, Resource: n.resource, Subresource: n.sub})
+			if err != nil {
+				f.Broken, f.Found = true, err.Error()
+				return f
+			}
+			if !may {
+				missing = append(missing, verb+" "+strings.TrimSuffix(n.resource+"/"+n.sub, "/"))
+			}
+		}
+	}
+	if f.Broken = len(missing) > 0; f.Broken {
+		f.Found = "missing: " + strings.Join(missing, ", ")
+	} else {
+		f.Found = "all that are needed"
+	}
+	return f
+}
+
+func allowed(ctx context.Context, live client.Client, a authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+	if err := live.Create(ctx, review); err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+// clusterRights looks at the two rights that no namespace has.
+func (c Checkup) clusterRights(ctx context.Context, live client.Client) []Finding {
+	tokens := Finding{What: "tokenreviews", Found: "Pods are known by their tokens", Mend: "let the account create tokenreviews.authentication.k8s.io (ClusterRole): without them only bare images run"}
+	err := live.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "none", Audiences: []string{tallyman.TokenAudience}}})
+	if err != nil {
+		tokens.Broken, tokens.Found = true, err.Error()
+	}
+	nodes := Finding{What: "nodes", Found: "their sizes are known: what no node can hold fails at once"}
+	if may, err := allowed(ctx, live, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}); err != nil || !may {
+		nodes.Found = "may not be listed (optional): what no node can hold waits for start-timeout"
+	}
+	return []Finding{tokens, nodes}
+}
+
+// samplePod asks whether the namespace takes a Pod of ours: security, limits,
+// quotas and webhooks. Nothing is made.
+func (c Checkup) samplePod(ctx context.Context, live client.Client) (*corev1.Pod, Finding) {
+	f := Finding{What: "Pod security", Mend: "see the words of the cluster; podTemplate of an agent adds what a namespace wants"}
+	pod, err := c.pod("01000000000000000000000000")
+	if err != nil {
+		f.Broken, f.Found, f.Mend = true, err.Error(), "start the server with --runner-image and --advertise"
+		return nil, f
+	}
+	if err := live.Create(ctx, pod, client.DryRunAll); err != nil {
+		f.Broken, f.Found = true, err.Error()
+		return pod, f
+	}
+	f.Found = "namespace " + pod.Namespace + " takes our Pods"
+	return pod, f
+}
+
+// pod is a Pod of an attempt of no run.
+func (c Checkup) pod(run string) (*corev1.Pod, error) {
+	if c.Cluster.RunnerImage == "" {
+		return nil, errors.New("there is no image with the runner")
+	}
+	if c.Cluster.Advertise == "" {
+		return nil, errors.New("there is no URL where Pods reach the server")
+	}
+	spec := tallyman.AgentSpec{Harness: "exec", Command: []string{"true"}, Image: c.Cluster.RunnerImage, Runner: tallyman.RunnerImage, Workload: tallyman.WorkloadPod}
+	return c.Cluster.Pod(Work{Run: tallyman.Run{ID: run, Name: "doctor-" + strings.ToLower(run[max(0, len(run)-8):]), Agent: "doctor"}, Attempt: 1, Spec: spec, Namespace: c.Namespaces[0]})
+}
+
+// secrets looks for the Secrets that agents name, where it may.
+func (c Checkup) secrets(ctx context.Context, live client.Client) []Finding {
+	var all []Finding
+	seen := map[string]bool{}
+	for _, a := range c.Agents {
+		for _, src := range a.Spec.EnvFrom {
+			if src.SecretRef == nil || src.Optional || seen[src.SecretRef.Name] {
+				continue
+			}
+			ns := c.Namespaces[0]
+			if IsResource(a.Origin) {
+				ns = a.Namespace
+			}
+			seen[src.SecretRef.Name] = true
+			f := Finding{What: "Secret " + src.SecretRef.Name, Found: "is there, for agent " + a.Name}
+			err := live.Get(ctx, client.ObjectKey{Namespace: ns, Name: src.SecretRef.Name}, &corev1.Secret{})
+			switch {
+			case apierrors.IsNotFound(err):
+				f.Broken, f.Found = true, fmt.Sprintf("is not in namespace %s; agent %s needs it", ns, a.Name)
+				f.Mend = fmt.Sprintf("kubectl -n %s create secret generic %s --from-literal=NAME=VALUE", ns, src.SecretRef.Name)
+			case err != nil:
+				f.Found = "may not be looked at, which is as it should be; whether it is there is seen when agent " + a.Name + " runs"
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// reachPatience is how long a Pod may take to start and to try.
+const reachPatience = reach + 40*time.Second
+
+// imagePatience is how long its image may fail to come.
+const imagePatience = 20 * time.Second
+
+// reach is how long a runner tries to reach its server.
+const reach = 50 * time.Second
+
+// reach runs a Pod that says hello to the server for a run that is none.
+func (c Checkup) reach(ctx context.Context, live client.Client) Finding {
+	f := Finding{What: "reach", Mend: fmt.Sprintf("from a Pod in namespace %s the server must be reached at %s (--advertise): check network policies, name and port; see kubectl describe pod", c.Namespaces[0], c.Cluster.Advertise)}
+	pod, err := c.pod(c.NewID())
+	if err == nil {
+		err = live.Create(ctx, pod)
+	}
+	if err != nil {
+		f.Broken, f.Found = true, err.Error()
+		return f
+	}
+	defer func() { _ = live.Delete(context.WithoutCancel(ctx), pod, client.GracePeriodSeconds(1)) }()
+	ctx, cancel := context.WithTimeout(ctx, reachPatience)
+	defer cancel()
+	scene := Scene{Pod: pod, Made: true, Patience: imagePatience}
+	for {
+		if err := live.Get(ctx, client.ObjectKeyFromObject(pod), scene.Pod); err != nil {
+			f.Broken, f.Found = true, err.Error()
+			return f
+		}
+		scene.Now = time.Now()
+		o := Look(scene)
+		switch {
+		case o.Gone && o.Cause != nil:
+			return c.reached(f, *o.Cause)
+		case o.Blocked != nil && o.Blocked.Hopeless:
+			f.Broken, f.Found = true, o.Blocked.Message
+			return f
+		}
+		select {
+		case <-ctx.Done():
+			f.Broken, f.Found = true, "the Pod did not end in time"
+			if o.Blocked != nil {
+				f.Found += ": " + o.Blocked.Message
+			}
+			return f
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// reached reads the last word of such a Pod's runner: a server that has
+// answered refuses it, since nothing is known of its run.
+func (c Checkup) reached(f Finding, cause tallyman.Cause) Finding {
+	if cause.Reason == tallyman.ServerUnreachable || !strings.Contains(cause.Message, "has no attempt") {
+		f.Broken, f.Found = true, cause.Message
+		return f
+	}
+	f.Found = "a Pod reaches the server at " + c.Cluster.Advertise
+	return f
+}

@@ -1,0 +1,117 @@
+package kube
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+func TestHasRoom(t *testing.T) {
+	quota := func(name, pods, used, memory, usedMemory string) corev1.ResourceQuota {
+		return corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.ResourceQuotaStatus{
+			Hard: corev1.ResourceList{"pods": resource.MustParse(pods), "limits.memory": resource.MustParse(memory)},
+			Used: corev1.ResourceList{"pods": resource.MustParse(used), "limits.memory": resource.MustParse(usedMemory)},
+		}}
+	}
+	const both = `Error creating: pods "x-" is forbidden: exceeded quota: few, requested: limits.memory=1Gi,pods=1, used: limits.memory=2Gi,pods=1, limited: limits.memory=2Gi,pods=1`
+	for name, c := range map[string]struct {
+		quotas []corev1.ResourceQuota
+		words  string
+		want   bool
+	}{
+		"full":                     {[]corev1.ResourceQuota{quota("few", "1", "1", "2Gi", "2Gi")}, both, false},
+		"room for one of two":      {[]corev1.ResourceQuota{quota("few", "1", "0", "2Gi", "1500Mi")}, both, false},
+		"room":                     {[]corev1.ResourceQuota{quota("few", "1", "0", "2Gi", "1Gi")}, both, true},
+		"another is full":          {[]corev1.ResourceQuota{quota("other", "0", "0", "0", "0")}, both, true},
+		"it is gone":               {nil, both, true},
+		"words of many events":     {[]corev1.ResourceQuota{quota("few", "1", "1", "2Gi", "2Gi")}, "(combined from similar events): " + both, false},
+		"words that nobody knows":  {[]corev1.ResourceQuota{quota("few", "1", "1", "2Gi", "2Gi")}, "exceeded quota: few", true},
+		"a resource without limit": {[]corev1.ResourceQuota{quota("few", "1", "0", "2Gi", "0")}, "exceeded quota: few, requested: requests.cpu=4, used: ", true},
+	} {
+		if got := hasRoom(c.quotas, c.words); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestMayWake(t *testing.T) {
+	job := func(woken string) *batchv1.Job {
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationWoken: woken}}}
+	}
+	at := func(d time.Duration) string { return noon.Add(d).Format(time.RFC3339) }
+	for name, c := range map[string]struct {
+		job    *batchv1.Job
+		failed time.Duration
+		want   bool
+	}{
+		"never woken":             {&batchv1.Job{}, -time.Minute, true},
+		"woken, and failed again": {job(at(-4 * time.Second)), -3 * time.Second, true},
+		"woken just now":          {job(at(-4 * time.Second)), -time.Minute, false},
+		"woken, and did not stir": {job(at(-time.Minute)), -2 * time.Minute, true},
+		"woken by who knows whom": {job("yesterday"), -time.Minute, true},
+	} {
+		if got := mayWake(c.job, noon.Add(c.failed), noon); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestOverQuota(t *testing.T) {
+	event := func(words string) func(*Scene) {
+		return func(s *Scene) {
+			s.Events = append(s.Events, corev1.Event{Reason: "FailedCreate", Message: "Error creating: " + words, LastTimestamp: metav1.NewTime(noon)})
+		}
+	}
+	for name, c := range map[string]struct {
+		scene Scene
+		want  bool
+	}{
+		"over":            {scene(noPod, event("exceeded quota: few")), true},
+		"something else":  {scene(noPod, event("is forbidden: maximum memory")), false},
+		"nothing":         {scene(noPod), false},
+		"it has gone on":  {scene(event("exceeded quota: few")), false},
+		"it was, is else": {scene(noPod, event("exceeded quota: few"), func(s *Scene) { s.Events[0].LastTimestamp = metav1.NewTime(noon.Add(-time.Second)) }, event("is forbidden")), false},
+	} {
+		if got := c.scene.overQuota() != nil; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// What an API server says about a Job or a Pod that it does not take.
+func TestRefused(t *testing.T) {
+	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
+	forbidden := func(r schema.GroupResource, words string) error {
+		return apierrors.NewForbidden(r, "x", errors.New(words))
+	}
+	for name, c := range map[string]struct {
+		err    error
+		reason tallyman.Reason
+		wait   tallyman.WaitReason
+	}{
+		"no right to make Jobs":   {forbidden(jobs, `User "u" cannot create resource "jobs" in API group "batch"`), "", tallyman.NoBackend},
+		"no right to make Pods":   {forbidden(pods, `User "u" cannot create resource "pods" in API group ""`), "", tallyman.NoBackend},
+		"no room for Jobs":        {forbidden(jobs, "exceeded quota: few, requested: count/jobs.batch=1"), "", tallyman.Quota},
+		"no room for Pods":        {forbidden(pods, "exceeded quota: few, requested: pods=1"), "", tallyman.Quota},
+		"a rule about Jobs":       {forbidden(jobs, "violates the policy"), tallyman.InvalidSpec, ""},
+		"a webhook's own code":    {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: `admission webhook "w" denied the request: no`}}, tallyman.InvalidSpec, ""},
+		"a webhook that is down":  {apierrors.NewInternalError(errors.New(`failed calling webhook "w"`)), "", tallyman.NoBackend},
+		"a namespace that ends":   {forbidden(jobs, "unable to create new content in namespace n because it is being terminated"), tallyman.ConfigMissing, ""},
+		"a namespace that is not": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "n"), tallyman.ConfigMissing, ""},
+		"an API server that ends": {apierrors.NewServiceUnavailable("shutting down"), "", tallyman.NoBackend},
+	} {
+		var e *tallyman.Error
+		if err := refused(c.err); !errors.As(err, &e) || e.Reason != c.reason || e.Wait != c.wait {
+			t.Errorf("%s: %q %q (%v), want %q %q", name, e.Reason, e.Wait, err, c.reason, c.wait)
+		}
+	}
+}
