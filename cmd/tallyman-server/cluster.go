@@ -27,8 +27,8 @@ func openCluster(o cli.BackendOptions) (cli.Backend, error) {
 	c := o.Config
 	return kube.New(kube.Options{
 		Config: rest, Namespace: c.Namespace, Namespaces: c.Namespaces,
-		Cluster: cluster(c, o.CA),
-		Lookup:  o.Lookup, Object: o.Object, Kept: o.Kept, Control: o.Control, History: o.History,
+		Cluster: cluster(c, o.CA), Owner: c.Owner,
+		Lookup: o.Lookup, Object: o.Object, Kept: o.Kept, Control: o.Control, History: o.History,
 		Ended: c.KeepObjects.D(), Grace: c.Grace.D(), Orphan: c.OrphanBudget.D(), Log: o.Log,
 	})
 }

@@ -32,7 +32,7 @@ var examples = map[string]string{
 
 	"advertise": "https://10.0.0.5:7333", "tls-cert": "/etc/tallyman/tls.crt", "tls-key": "/etc/tallyman/tls.key",
 	"backend": "kube", "kubeconfig": "~/.kube/config", "cluster": "west", "namespace": "agents", "namespaces": "team-a,team-b",
-	"runner-image": "registry.example/tallyman-runner:1", "default-tag": "1.4.0", "ca-config-map": "internal-ca", "service-account": "agents",
+	"runner-image": "registry.example/tallyman-runner:1", "default-tag": "1.4.0", "ca-config-map": "internal-ca", "service-account": "agents", "owner": "tallyman",
 	"pull-patience": "3m", "keep-objects": "1h",
 
 	"after": "1.42", "age": "168h", "agent": "reviewer", "budget-usd": "1.50", "cursor": "the \"next\" of the page before",

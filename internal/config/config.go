@@ -56,6 +56,7 @@ type Config struct {
 	DefaultTag   string            `json:"default-tag"`     // of images that name none
 	CAConfigMap  string            `json:"ca-config-map"`   // with private roots for agents, under ca.crt
 	Account      string            `json:"service-account"` // the Pods'; "": the namespace's default
+	Owner        string            `json:"owner"`           // ConfigMap that owns the Jobs, "": none
 	PullPatience tallyman.Duration `json:"pull-patience"`   // with an image
 	KeepObjects  tallyman.Duration `json:"keep-objects"`    // after their end
 

@@ -105,6 +105,7 @@ var keys = []Key{
 	inCluster(textKey("default-tag", "tag of images that name none", func(c *Config) *string { return &c.DefaultTag })),
 	inCluster(textKey("ca-config-map", "ConfigMap with private roots for agents, under ca.crt", func(c *Config) *string { return &c.CAConfigMap })),
 	inCluster(textKey("service-account", "ServiceAccount of the Pods; default: the namespace's", func(c *Config) *string { return &c.Account })),
+	inCluster(textKey("owner", "ConfigMap in the Jobs' namespace that owns them: they go with it", func(c *Config) *string { return &c.Owner })),
 	inCluster(valueKey("pull-patience", "how long an image may fail to be pulled", func(c *Config) value { return &c.PullPatience })),
 	inCluster(valueKey("keep-objects", "how long ended objects stay in the cluster", func(c *Config) value { return &c.KeepObjects })),
 }

@@ -131,7 +131,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	for _, w := range c.watches {
-		parts.Go(func() { w.informer.RunWithContext(ctx) })
+		// Not waited for: one that cannot reach the cluster sleeps through the
+		// end of ctx.
+		go w.informer.RunWithContext(ctx)
 	}
 	parts.Go(func() { c.count(ctx) })
 	parts.Go(func() { c.work(ctx) })

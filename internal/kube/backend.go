@@ -31,6 +31,7 @@ type Options struct {
 	Namespace  string   // of agents from files
 	Namespaces []string // that are watched beside it
 	Cluster    Cluster
+	Owner      string // ConfigMap that owns the objects, "": none
 	// Lookup finds a variable of the server's environment.
 	Lookup func(name string) (string, bool)
 	// Object is what was made for an attempt, as it was recorded.
@@ -53,6 +54,7 @@ type Backend struct {
 	core    corev1client.CoreV1Interface // for logs, which client.Client does not know
 	seen    *informers
 	scribe  *scribe
+	owners  owners
 	changed chan struct{}
 
 	nodes struct {
@@ -65,7 +67,7 @@ type Backend struct {
 // New makes a backend. It asks nothing yet.
 func New(o Options) (*Backend, error) {
 	log.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
-	live, err := client.New(o.Config, client.Options{Scheme: scheme})
+	live, err := client.New(o.Config, client.Options{Scheme: scheme, Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
@@ -75,6 +77,7 @@ func New(o Options) (*Backend, error) {
 	}
 	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1)}
 	b.scribe = newScribe(b)
+	b.owners = owners{name: o.Owner, live: live, uids: map[string]*corev1.ConfigMap{}}
 	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell)
 	return b, err
 }
@@ -104,7 +107,9 @@ func (b *Backend) Run(ctx context.Context) error {
 	working.Go(func() { b.scribe.run(ctx) })
 	defer working.Wait()
 	defer cancel()
-	return b.seen.run(ctx)
+	return b.seen.run(ctx, func(ctx context.Context) error {
+		return b.live.List(ctx, &corev1.PodList{}, client.InNamespace(b.o.Namespace), client.Limit(1))
+	})
 }
 
 // namespaceOf is where the objects of a run of an agent go: those of a custom
@@ -126,6 +131,9 @@ func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, err
 	work := b.work(w)
 	object, err := b.o.Cluster.Object(work)
 	if err != nil {
+		return "", err
+	}
+	if err := b.owners.own(ctx, object); err != nil {
 		return "", err
 	}
 	err = b.live.Create(ctx, object)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +49,7 @@ func newInformers(cfg *rest.Config, namespaces []string, tell func()) (*informer
 	warnings := cache.ByObject{Field: fields.OneTermEqualSelector("type", corev1.EventTypeWarning)}
 	var err error
 	in.cache, err = cache.New(cfg, cache.Options{
-		Scheme: scheme, DefaultNamespaces: watched, DefaultTransform: cache.TransformStripManagedFields(),
+		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: watched, DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject:                 map[client.Object]cache.ByObject{&batchv1.Job{}: mine, &corev1.Pod{}: mine, &corev1.Event{}: warnings},
 		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { in.broken.Store(&err) },
 	})
@@ -102,15 +103,39 @@ func involved(o client.Object) []string {
 	return nil
 }
 
-// run watches until ctx ends.
-func (in *informers) run(ctx context.Context) error {
+// run watches until ctx ends. Reflectors say nothing of a cluster that is not
+// there: until they have listed everything, ask finds out why.
+func (in *informers) run(ctx context.Context, ask func(context.Context) error) error {
+	listing, listed := context.WithCancel(ctx)
+	defer listed()
 	go func() {
 		if in.cache.WaitForCacheSync(ctx) {
 			in.synced.Store(true)
 		}
+		listed()
 	}()
-	return in.cache.Start(ctx)
+	go func() {
+		for listing.Err() == nil {
+			if err := ask(listing); err != nil && listing.Err() == nil {
+				in.broken.Store(&err)
+			}
+			select {
+			case <-listing.Done():
+			case <-time.After(askPeriod):
+			}
+		}
+	}()
+	ended := make(chan error, 1)
+	go func() { ended <- in.cache.Start(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil // a reflector that cannot reach the cluster sleeps through that
+	}
 }
+
+const askPeriod = 2 * time.Second
 
 // ready says why what is in memory cannot be relied on.
 func (in *informers) ready() error {

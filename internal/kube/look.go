@@ -169,6 +169,9 @@ func stateOf(c corev1.ContainerStatus, kind string) tallyman.ContainerState {
 	case st.Waiting != nil:
 		k.Reason, k.Message = st.Waiting.Reason, strings.TrimSpace(st.Waiting.Message)
 	}
+	if last := c.LastTerminationState.Terminated; last != nil && last.Reason == "OOMKilled" {
+		k.Reason, k.Message = last.Reason, fmt.Sprintf("it was killed for memory and started again, %d times", c.RestartCount)
+	}
 	return k
 }
 

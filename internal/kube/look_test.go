@@ -324,3 +324,16 @@ func TestASidecarThatCrashes(t *testing.T) {
 		t.Errorf("it is blocked by %+v", b)
 	}
 }
+
+// A sidecar that was started again was killed all the same.
+func TestASidecarThatIsStartedAgain(t *testing.T) {
+	s := scene(running, func(s *Scene) {
+		s.Pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+			Name: "proxy", RestartCount: 2, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: terminated(137, "OOMKilled", ""),
+		}}
+	})
+	killed := Look(s).Evidence.SidecarsKilled()
+	if len(killed) != 1 || killed[0].Name != "proxy" || killed[0].State != "running" || !strings.Contains(killed[0].Message, "2 times") {
+		t.Errorf("killed are %+v", killed)
+	}
+}

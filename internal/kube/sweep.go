@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
@@ -67,7 +68,7 @@ func (b *Backend) sweepOnce(ctx context.Context, now time.Time) error {
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		agent := agentStatus(p)
-		if len(p.OwnerReferences) == 0 && agent != nil && agent.State.Terminated != nil && now.Sub(agent.State.Terminated.FinishedAt.Time) > b.o.Ended {
+		if metav1.GetControllerOf(p) == nil && agent != nil && agent.State.Terminated != nil && now.Sub(agent.State.Terminated.FinishedAt.Time) > b.o.Ended {
 			if err := b.sweepKept(ctx, p, Scene{Pod: p}); err != nil {
 				return err
 			}

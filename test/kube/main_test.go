@@ -115,16 +115,25 @@ func images(tmp string) error {
 		{runnerImage, `["/tallyman-runner"]`, runner},
 		append([]string{bothImage, `["/bin/sh"]`, runner}, shell...),
 	} {
-		tar := filepath.Join(tmp, "image.tar")
-		make := exec.Command("go", append([]string{"run", "./image", tar}, image...)...)
-		make.Dir = "../cluster"
-		if out, err := make.CombinedOutput(); err != nil {
-			return fmt.Errorf("image %s: %w\n%s", image[0], err, out)
+		if err := makeImage(tmp, image...); err != nil {
+			return err
 		}
-		ctr := exec.Command("ctr", "-a", filepath.Join(*clusterDir, "ctr/containerd.sock"), "-n", "k8s.io", "images", "import", tar)
-		if out, err := ctr.CombinedOutput(); err != nil {
-			return fmt.Errorf("import %s: %w\n%s", image[0], err, out)
-		}
+	}
+	return nil
+}
+
+// makeImage makes an image, NAME ENTRYPOINT FILE=PATH…, and brings it to the
+// node.
+func makeImage(tmp string, image ...string) error {
+	tar := filepath.Join(tmp, "image.tar")
+	make := exec.Command("go", append([]string{"run", "./image", tar}, image...)...)
+	make.Dir = "../cluster"
+	if out, err := make.CombinedOutput(); err != nil {
+		return fmt.Errorf("image %s: %w\n%s", image[0], err, out)
+	}
+	ctr := exec.Command("ctr", "-a", filepath.Join(*clusterDir, "ctr/containerd.sock"), "-n", "k8s.io", "images", "import", tar)
+	if out, err := ctr.CombinedOutput(); err != nil {
+		return fmt.Errorf("import %s: %w\n%s", image[0], err, out)
 	}
 	return nil
 }
@@ -140,10 +149,10 @@ type place struct {
 	log            *os.File
 }
 
-// newPlace makes a namespace and starts a server for it.
-func newPlace(t *testing.T, env ...string) *place {
+// emptyPlace makes a namespace alone.
+func emptyPlace(t *testing.T) *place {
 	t.Helper()
-	p := &place{T: t, dir: t.TempDir(), namespace: strings.ToLower(fmt.Sprintf("t-%x", time.Now().UnixNano())), env: env}
+	p := &place{T: t, dir: t.TempDir(), namespace: strings.ToLower(fmt.Sprintf("t-%x", time.Now().UnixNano()))}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}
 	if err := kube.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
@@ -152,6 +161,14 @@ func newPlace(t *testing.T, env ...string) *place {
 		return kube.Get(t.Context(), client.ObjectKey{Namespace: p.namespace, Name: "default"}, &corev1.ServiceAccount{}) == nil
 	})
 	t.Cleanup(func() { _ = kube.Delete(context.Background(), ns) })
+	return p
+}
+
+// newPlace makes a namespace and starts a server for it.
+func newPlace(t *testing.T, env ...string) *place {
+	t.Helper()
+	p := emptyPlace(t)
+	p.env = env
 	if err := os.Mkdir(filepath.Join(p.dir, "agents"), 0o755); err != nil {
 		t.Fatal(err)
 	}
