@@ -78,7 +78,7 @@ func New(o Options) (*Backend, error) {
 	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1)}
 	b.scribe = newScribe(b)
 	b.owners = owners{name: o.Owner, live: live, uids: map[string]*corev1.ConfigMap{}}
-	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell)
+	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell, o.Log)
 	return b, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -32,12 +33,13 @@ const (
 type informers struct {
 	cache      cache.Cache
 	namespaces []string
+	log        *slog.Logger
 	synced     atomic.Bool
 	broken     atomic.Pointer[error] // why they cannot watch just now
 }
 
-func newInformers(cfg *rest.Config, namespaces []string, tell func()) (*informers, error) {
-	in := &informers{}
+func newInformers(cfg *rest.Config, namespaces []string, tell func(), log *slog.Logger) (*informers, error) {
+	in := &informers{log: log}
 	watched := map[string]cache.Config{}
 	for _, ns := range namespaces {
 		if _, twice := watched[ns]; !twice {
@@ -109,8 +111,9 @@ func (in *informers) run(ctx context.Context, ask func(context.Context) error) e
 	listing, listed := context.WithCancel(ctx)
 	defer listed()
 	go func() {
-		if in.cache.WaitForCacheSync(ctx) {
+		if began := time.Now(); in.cache.WaitForCacheSync(ctx) {
 			in.synced.Store(true)
+			in.log.InfoContext(ctx, "the cluster is watched", "took", time.Since(began).Round(time.Millisecond))
 		}
 		listed()
 	}()

@@ -5,17 +5,22 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // mapper knows the kinds that a backend uses. Asking the cluster for them
 // would keep a server from starting while that is away.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"Pod", "Event", "ConfigMap", "ResourceQuota"} {
-		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	add := func(kind schema.GroupVersionKind, scope meta.RESTScope) {
+		m.Add(kind, scope)
+		m.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope)
 	}
-	m.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-	m.Add(authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), meta.RESTScopeRoot)
+	for _, kind := range []string{"Pod", "Event", "ConfigMap", "ResourceQuota"} {
+		add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
+	add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	add(authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), meta.RESTScopeRoot)
 	return m
 }
