@@ -12,8 +12,9 @@ app.kubernetes.io/component: server
 {{- .Values.tallyman.advertise | default (printf "https://%s.%s.svc:7333" (include "tallyman.fullname" .) .Release.Namespace) -}}
 {{- end -}}
 {{- define "tallyman.config" -}}
-{{- $c := dict "data" "/data" "backend" "kube" "listen" "0.0.0.0:7333" "advertise" (include "tallyman.advertise" .) "namespace" .Release.Namespace "namespaces" .Values.namespaces "runner-image" (.Values.runnerImage | default .Values.image) -}}
+{{- $c := dict "data" "/data" "backend" "kube" "listen" "0.0.0.0:7333" "advertise" (include "tallyman.advertise" .) "namespace" .Release.Namespace "namespaces" .Values.namespaces "runner-image" (.Values.runnerImage | default .Values.image) "owner" (printf "%s-runs" (include "tallyman.fullname" .)) -}}
 {{- if .Values.agents }}{{ $_ := set $c "agents" (list "/etc/tallyman/agents") }}{{ end -}}
+{{- if .Values.token.secretName }}{{ $_ := set $c "token-file" "/etc/tallyman/token/token" }}{{ end -}}
 {{- if .Values.tls.secretName }}{{ $_ := set $c "tls-cert" "/etc/tallyman/tls/tls.crt" }}{{ $_ := set $c "tls-key" "/etc/tallyman/tls/tls.key" }}
 {{- else if hasPrefix "http://" (include "tallyman.advertise" .) }}{{ $_ := set $c "insecure-listen" true }}{{ end -}}
 {{- toYaml (merge $c .Values.config) -}}
