@@ -68,7 +68,7 @@ func TestAnAttemptThatHasNotBegun(t *testing.T) {
 				s.serve()
 				s.at(1, func() { s.pends(nil) })
 				time.Sleep(time.Until(s.began.Add(60 * time.Second)))
-				s.at(61, func() { s.falls(nil) })
+				s.at(61, func() { s.falls(&tallyman.Cause{Reason: tallyman.PodDeleted}) })
 				s.at(61, func() {})
 			},
 		},

@@ -63,6 +63,10 @@ func Settle(f Facts) (s tallyman.Settlement, ok bool) {
 	case f.StopReason != "":
 		s.Reason, s.Message = f.StopReason, f.StopMessage
 
+	case f.Late != "" && f.StartedAt == nil && f.Cause != nil && f.Cause.Reason == tallyman.PodDeleted:
+		// Who did not start in time is taken away by ourselves.
+		s.Reason, s.Message = tallyman.StartTimeout, "the agent was not started within "+f.Late
+
 	case f.Cause != nil:
 		blame(&s, *f.Cause)
 

@@ -219,6 +219,9 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if err != nil {
 		return tallyman.Observation{}, unreachable(err)
 	}
+	if s.unrecorded(a) {
+		return tallyman.Observation{}, nil
+	}
 	s.Made, s.Now, s.Patience = a.Object != "", time.Now(), b.o.Cluster.Pull
 	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
 		s.Biggest = b.biggestNode(ctx)

@@ -162,13 +162,7 @@ func (s Scene) waiting(c corev1.ContainerStatus) *tallyman.Blocked {
 	case "InvalidImageName", "ErrImageNeverPull":
 		return hopeless(tallyman.ImagePullFailed, about)
 	case "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
-		pulling := s.pullWords(w.Message)
-		for _, never := range cannotHeal {
-			if strings.Contains(pulling, never) {
-				return hopeless(tallyman.ImagePullFailed, fmt.Sprintf("container %s: %s", c.Name, pulling))
-			}
-		}
-		return s.patient(tallyman.ImagePullFailed, fmt.Sprintf("container %s: %s", c.Name, pulling))
+		return s.pulling(fmt.Sprintf("container %s: %s", c.Name, s.pullWords(w.Message)))
 	case "CreateContainerConfigError":
 		if named.MatchString(w.Message) {
 			return hopeless(tallyman.ConfigMissing, about)
@@ -181,9 +175,46 @@ func (s Scene) waiting(c corev1.ContainerStatus) *tallyman.Blocked {
 			about += " (" + causeOf("it", t, tallyman.SetupFailed).Message + ")"
 		}
 		return wait("", tallyman.SetupFailed, about)
-	default:
-		return nil // PodInitializing, ContainerCreating: it is on its way
+	default: // PodInitializing, ContainerCreating: it is on its way
+		return s.failedStart(c.Name)
 	}
+}
+
+// failedStart is what the newest event about a container says of its start. A
+// kubelet tells its events at once, and the state of a container that it could
+// not make some ten seconds later.
+func (s Scene) failedStart(container string) *tallyman.Blocked {
+	var newest *corev1.Event
+	for i, e := range s.Events {
+		about := e.Reason == "Failed" && strings.HasSuffix(e.InvolvedObject.FieldPath, "{"+container+"}")
+		if about && (newest == nil || !lastSeen(e).Before(lastSeen(*newest))) {
+			newest = &s.Events[i]
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	words := strings.TrimPrefix(newest.Message, "Error: ")
+	about := fmt.Sprintf("container %s: %s", container, words)
+	switch {
+	case named.MatchString(words):
+		return hopeless(tallyman.ConfigMissing, about)
+	case words == "ErrImageNeverPull", words == "InvalidImageName":
+		return hopeless(tallyman.ImagePullFailed, about)
+	case strings.Contains(words, "ull image"):
+		return s.pulling(about)
+	}
+	return nil
+}
+
+// pulling judges an image that is not there yet.
+func (s Scene) pulling(about string) *tallyman.Blocked {
+	for _, never := range cannotHeal {
+		if strings.Contains(about, never) {
+			return hopeless(tallyman.ImagePullFailed, about)
+		}
+	}
+	return s.patient(tallyman.ImagePullFailed, about)
 }
 
 // pullWords are the words about a pull. While the kubelet backs off the state

@@ -57,6 +57,13 @@ func Look(s Scene) tallyman.Observation {
 	return o
 }
 
+// unrecorded reports whether a server has made an attempt's object and ended
+// before it was recorded: nobody would be heard for it. Starting it again
+// adopts what is there.
+func (s Scene) unrecorded(a tallyman.Attempt) bool {
+	return a.Object == "" && a.Journal == "" && a.EndedAt == nil && (s.Job != nil || s.Pod != nil)
+}
+
 // agentStatus is the status of the agent's container, nil before there is one.
 func agentStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	for i, c := range p.Status.ContainerStatuses {

@@ -92,6 +92,14 @@ func warned(reason, message string) func(*Scene) {
 	}
 }
 
+// failedToStart is a kubelet's event about the agent's container.
+func failedToStart(message string) func(*Scene) {
+	return func(s *Scene) {
+		warned("Failed", message)(s)
+		s.Events[len(s.Events)-1].InvolvedObject.FieldPath = "spec.containers{agent}"
+	}
+}
+
 func noPod(s *Scene) { s.Pod = nil }
 
 func later(d time.Duration) func(*Scene) { return func(s *Scene) { s.Now = noon.Add(d) } }
@@ -144,6 +152,11 @@ func TestLookAtWhatBlocks(t *testing.T) {
 		"another architecture":       {scene: scene(waits("ErrImagePull", "no match for platform in manifest sha256:abc: not found")), reason: tallyman.ImagePullFailed, never: true, says: "no match for platform"},
 		"backing off with its event": {scene: scene(waits("ImagePullBackOff", `Back-off pulling image "x:1"`), warned("Failed", `Failed to pull image "x:1": manifest unknown`)), reason: tallyman.ImagePullFailed, never: true, says: "manifest unknown"},
 		"a missing Secret":           {scene: scene(waits("CreateContainerConfigError", `secret "s" not found`)), reason: tallyman.ConfigMissing, never: true, says: `secret "s" not found`},
+		"its event comes first":      {scene: scene(waits("PodInitializing", ""), failedToStart(`Error: secret "s" not found`)), reason: tallyman.ConfigMissing, never: true, says: `container agent: secret "s" not found`},
+		"an image's name, early":     {scene: scene(waits("PodInitializing", ""), failedToStart("Error: InvalidImageName")), reason: tallyman.ImagePullFailed, never: true, says: "InvalidImageName"},
+		"never pulled, early":        {scene: scene(waits("ContainerCreating", ""), failedToStart("Error: ErrImageNeverPull")), reason: tallyman.ImagePullFailed, never: true, says: "ErrImageNeverPull"},
+		"a pull that fails, early":   {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`)), reason: tallyman.ImagePullFailed, says: "connection refused"},
+		"another's event":            {scene: scene(waits("PodInitializing", ""), warned("Failed", `Error: secret "s" not found`))},
 		"a missing key":              {scene: scene(waits("CreateContainerConfigError", `couldn't find key k in Secret ns/s`)), reason: tallyman.ConfigMissing, never: true, says: "couldn't find key k"},
 		"a missing ConfigMap":        {scene: scene(waits("CreateContainerConfigError", `configmap "c" not found`)), reason: tallyman.ConfigMissing, never: true, says: `configmap "c"`},
 		"a user's name":              {scene: scene(waits("CreateContainerConfigError", "container has runAsNonRoot and image has non-numeric user (agent), cannot verify user is non-root")), reason: tallyman.InvalidSpec, never: true, says: "non-numeric user"},

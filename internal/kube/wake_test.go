@@ -115,3 +115,22 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// What was made and not recorded is started again, unless it is over.
+func TestUnrecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		scene   Scene
+		attempt tallyman.Attempt
+		want    bool
+	}{
+		"made, not recorded": {scene(), tallyman.Attempt{}, true},
+		"recorded":           {scene(), tallyman.Attempt{Object: "job"}, false},
+		"nothing is there":   {Scene{}, tallyman.Attempt{}, false},
+		"heard of":           {scene(), tallyman.Attempt{Journal: "J"}, false},
+		"over":               {scene(), tallyman.Attempt{EndedAt: &noon}, false},
+	} {
+		if got := c.scene.unrecorded(c.attempt); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
