@@ -484,3 +484,20 @@ func TestTheLastEvidenceIsKept(t *testing.T) {
 		t.Errorf("the notices:\n%s", diff)
 	}
 }
+
+// A verdict may be made a moment before control hears the final event: how it
+// ended is what that says, its result among it.
+func TestAFinalEventThatWasHeardMeanwhile(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	r.began()
+	r.tell(tallyman.Fact{Cursor: 7, Kind: tallyman.FactFinal, Outcome: &tallyman.Outcome{Reason: tallyman.Completed, Result: "its result", OutputTail: "last", Started: true}})
+	run, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed, Outcome: tallyman.Outcome{Reason: tallyman.Completed, ExitCode: ptr(0)}})
+	if err != nil || run.Result != "its result" {
+		t.Errorf("the result is %q: %v", run.Result, err)
+	}
+	a, err := h.store.Attempt(t.Context(), r.ref)
+	if err != nil || a.OutputTail != "last" || a.FinalCursor != 7 {
+		t.Errorf("the attempt is %+v: %v", a, err)
+	}
+}

@@ -103,6 +103,9 @@ func attemptAndEarlier(tx *store.Tx, ref tallyman.AttemptRef) (a tallyman.Attemp
 func against(e tallyman.Settlement, run tallyman.Run, a tallyman.Attempt) tallyman.Settlement {
 	switch {
 	case a.Final != nil && a.Final.Reason.Valid():
+		if e.FinalCursor != a.FinalCursor {
+			e.Outcome = *a.Final // the verdict was made without it
+		}
 		e.Reason, e.Message = a.Final.Reason, a.Final.Message
 	case stopFirst(run, e.Reason, e.FinalAt):
 		e.Reason, e.Message = run.StopReason, run.Message
