@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,10 +31,14 @@ import (
 	"github.com/tallyman-dev/tallyman/client"
 )
 
-const (
-	finished  = 5000
-	running   = 500
-	namespace = "scale"
+const namespace = "scale"
+
+// How many attempts there are, each a Job with its Pod.
+var (
+	finishedFlag = flag.Int("finished", 5000, "attempts that have ended")
+	runningFlag  = flag.Int("running", 500, "attempts that have not")
+
+	finished, running int
 )
 
 // hall is a server and the cluster's objects around it.
@@ -62,6 +67,7 @@ func (h *hall) script(name string) {
 }
 
 func TestManyObjects(t *testing.T) {
+	finished, running = *finishedFlag, *runningFlag
 	dir, err := os.MkdirTemp("", "ts-")
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +90,7 @@ func TestManyObjects(t *testing.T) {
 	h.must(err)
 	h.account()
 
+	h.must(os.WriteFile(dir+"/works.yaml", []byte("apiVersion: tallyman.dev/v1alpha1\nkind: Agent\nmetadata: {name: works}\nspec: {harness: exec, command: [work], image: registry.example/a:1}\n"), 0o644))
 	h.up()
 	t.Cleanup(func() { h.down() })
 	h.submit(finished + running)
@@ -123,7 +130,7 @@ func (h *hall) up() {
 	h.log = filepath.Join(h.dir, fmt.Sprintf("server-%d.log", time.Now().UnixNano()))
 	log, err := os.Create(h.log)
 	h.must(err)
-	h.server = exec.Command(h.bin+"/tallyman-server", "up", "--data", h.dir+"/data", "--backend", "kube", "--kubeconfig", h.dir+"/c/admin.kubeconfig",
+	h.server = exec.Command(h.bin+"/tallyman-server", "up", "--data", h.dir+"/data", "--agents", h.dir+"/works.yaml", "--backend", "kube", "--kubeconfig", h.dir+"/c/admin.kubeconfig",
 		"--namespace", namespace, "--runner-image", "registry.example/tallyman-runner:1", "--listen", "127.0.0.1:37333", "--advertise", "https://127.0.0.1:37333",
 		"--max-running", strconv.Itoa(finished+running))
 	h.server.Env = append(os.Environ(), "TALLYMAN_START_TIMEOUT=10h", "TALLYMAN_RETENTION_AGE=0s", "TALLYMAN_KEEP_OBJECTS=10h")
