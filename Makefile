@@ -54,9 +54,10 @@ kube: ## tallyman-server in a real one-node cluster; as root; the first time it 
 	./test/cluster/build.sh
 	$(GO) test -count=1 -tags 'kube' -timeout 30m ./test/kube/...
 
-kube-bench: ## figures of Kubernetes, product and a bare client in one run; as root
+kube-bench: ## figures of Kubernetes: beside a bare client, and with many objects; as root
 	./test/cluster/build.sh
 	$(GO) test -count=1 -tags 'kube' -timeout 60m -v ./test/kube -run TestFigures -figures
+	$(GO) test -count=1 -tags 'kube' -timeout 30m -v ./test/scale
 
 bench: build ## every benchmark, product and peer in one run
 	$(GO) run ./test/bench
