@@ -2,6 +2,7 @@ package tallyman
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -14,11 +15,17 @@ const (
 // BuiltIn is the origin of the agents that come with tallyman.
 const BuiltIn = "built-in"
 
+// ResourceOrigin heads the origin of agents that are resources of a cluster.
+const ResourceOrigin = "resource:"
+
+// IsResource reports whether an agent of this origin is such a resource.
+func IsResource(origin string) bool { return strings.HasPrefix(origin, ResourceOrigin) }
+
 // Agent is a named configuration of how to run.
 type Agent struct {
 	Name        string    `json:"name"`
 	Namespace   string    `json:"namespace"`
-	Origin      string    `json:"origin"` // BuiltIn or the file it was read from
+	Origin      string    `json:"origin"` // BuiltIn, the file it was read from, or ResourceOrigin and which one
 	Description string    `json:"description,omitempty"`
 	Spec        AgentSpec `json:"spec"`
 }

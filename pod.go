@@ -13,6 +13,7 @@ const (
 	PodChannel    = "/var/run/secrets/tallyman"     // token; ca.crt where the server has an authority of its own
 	PodSecrets    = "/var/run/secrets/tallyman-env" // what envFrom names, for masking: a folder each, a file per key
 	PodRoots      = "/var/run/tallyman-roots"       // ca.crt with private roots for agents
+	PodAgent      = "agent"                         // name of the agent's container
 	PodLastWord   = "/dev/termination-log"          // for a LastWord
 	TokenAudience = "tallyman-runner"               // of the token in PodChannel
 )

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/tallyman-dev/tallyman/internal/cli"
 	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/controller"
@@ -35,47 +37,41 @@ const checkPatience = 2 * time.Minute
 func check(ctx context.Context, o cli.CheckOptions) []cli.Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
-	rest, err := clusterConfig(o.Config)
+	cfg, err := clusterConfig(o.Config)
 	if err != nil {
-		return []cli.Finding{{What: "cluster", Broken: true, Found: err.Error(), Mend: "name a file with --kubeconfig"}}
+		return []cli.Finding{{What: "cluster", Found: err.Error(), Mend: "name a file with --kubeconfig"}}
 	}
-	rest.Timeout = patience
-	c := kube.Checkup{Config: rest, Namespaces: namespaces(o.Config), Agents: o.Agents, Cluster: cluster(o.Config, o.CA)}
+	cfg.Timeout = patience
+	c := kube.Checkup{Config: cfg, Namespaces: namespaces(o.Config), Agents: o.Agents, Cluster: cluster(o.Config, o.CA)}
 	if o.Serves {
 		c.NewID = o.NewID
 	}
 	var all []cli.Finding
 	for _, f := range c.Check(ctx) {
-		all = append(all, cli.Finding(f))
+		all = append(all, cli.Finding{What: f.What, OK: !f.Broken, Found: f.Found, Mend: f.Mend})
 	}
-	if all[0].Broken {
+	if !all[0].OK {
 		return all // what cannot be reached cannot be asked for agents
 	}
-	return append(all, checkAgents(ctx, o.Config)...)
+	return append(all, checkAgents(ctx, cfg, o.Config)...)
 }
 
 // patience is how long doctor waits for a cluster.
 const patience = 10 * time.Second
 
 // checkAgents says, for doctor, whether agents can be read from the cluster.
-func checkAgents(ctx context.Context, c config.Config) []cli.Finding {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	rest, err := clusterConfig(c)
-	if err != nil {
-		return []cli.Finding{{What: "cluster", Broken: true, Found: err.Error(), Mend: "name a file with --kubeconfig"}}
-	}
+func checkAgents(ctx context.Context, cluster *rest.Config, c config.Config) []cli.Finding {
 	var all []cli.Finding
 	for _, ns := range namespaces(c) {
-		f := cli.Finding{What: "resources"}
-		n, why, err := controller.Look(ctx, rest, ns)
+		f := cli.Finding{What: "resources", OK: true}
+		n, why, err := controller.Look(ctx, cluster, ns)
 		switch {
 		case err == nil:
 			f.Found = fmt.Sprintf("%d agents in namespace %s", n, ns)
 		case why == controller.Absent:
 			f.Found = "from files only: " + controller.Absent + " (kubectl apply --server-side -f deploy/crds/)"
 		default:
-			f.Broken, f.Found, f.Mend = true, err.Error(), why
+			f.OK, f.Found, f.Mend = false, err.Error(), why
 		}
 		all = append(all, f)
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/strictyaml"
 )
 
-// ResourcePrefix heads the origin of agents that are resources.
-const ResourcePrefix = "resource:"
-
 // Resource is an agent that a cluster has, or what is wrong with it.
 type Resource struct {
 	Origin string // resource:GROUP/KIND/NAMESPACE/NAME

@@ -16,12 +16,12 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/render"
 )
 
-// finding is one thing that doctor has looked at.
-type finding struct {
-	what  string
-	ok    bool
-	found string
-	mend  string
+// Finding is one thing that doctor has looked at.
+type Finding struct {
+	What  string
+	OK    bool
+	Found string
+	Mend  string // what to do when it is not OK
 }
 
 func (c *command) doctorCommand() *cobra.Command {
@@ -46,18 +46,18 @@ func (c *command) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := []finding{c.checkData(cfg), c.checkSpace(cfg), c.checkClock(cfg)}
+	all := []Finding{c.checkData(cfg), c.checkSpace(cfg), c.checkClock(cfg)}
 	all = append(all, c.checkServer(ctx), c.checkAgents(ctx, cfg), c.checkGit(), c.checkClaude())
 	all = append(all, c.checkBackend(ctx, cfg)...)
 	broken := false
 	for _, f := range all {
 		mark := "ok    "
-		if !f.ok {
+		if !f.OK {
 			mark, broken = "BROKEN", true
 		}
-		fmt.Fprintf(c.out, "%s  %-14s %s\n", mark, f.what, f.found)
-		if !f.ok && f.mend != "" {
-			fmt.Fprintf(c.out, "        %-14s %s\n", "", "mend: "+f.mend)
+		fmt.Fprintf(c.out, "%s  %-14s %s\n", mark, f.What, f.Found)
+		if !f.OK && f.Mend != "" {
+			fmt.Fprintf(c.out, "        %-14s %s\n", "", "mend: "+f.Mend)
 		}
 	}
 	if broken {
@@ -66,14 +66,14 @@ func (c *command) doctor(ctx context.Context) error {
 	return nil
 }
 
-func (c *command) checkData(cfg config.Config) finding {
-	f := finding{what: "data folder", found: cfg.Data, mend: "make it writable for you, or name another with --data"}
+func (c *command) checkData(cfg config.Config) Finding {
+	f := Finding{What: "data folder", Found: cfg.Data, Mend: "make it writable for you, or name another with --data"}
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
-		f.found = err.Error()
+		f.Found = err.Error()
 		return f
 	}
 	if err := checkFS(cfg.Data); err != nil {
-		f.found, f.mend = err.Error(), "name a folder on a local disk with --data"
+		f.Found, f.Mend = err.Error(), "name a folder on a local disk with --data"
 		return f
 	}
 	probe := filepath.Join(cfg.Data, ".doctor")
@@ -82,65 +82,65 @@ func (c *command) checkData(cfg config.Config) finding {
 		err = os.Remove(probe)
 	}
 	if err != nil {
-		f.found = err.Error()
+		f.Found = err.Error()
 		return f
 	}
-	f.ok = true
+	f.OK = true
 	return f
 }
 
-func (c *command) checkSpace(cfg config.Config) finding {
-	f := finding{what: "disk", mend: "free some space, or remove old runs: tallyman prune"}
+func (c *command) checkSpace(cfg config.Config) Finding {
+	f := Finding{What: "disk", Mend: "free some space, or remove old runs: tallyman prune"}
 	free, err := freeSpace(cfg.Data)
 	if err != nil {
-		f.found = err.Error()
+		f.Found = err.Error()
 		return f
 	}
 	least := max(int64(cfg.JournalReserve), leastSpace)
-	f.ok, f.found = free >= least, fmt.Sprintf("%s free; runs are taken down to %s", render.Bytes(free), render.Bytes(least))
+	f.OK, f.Found = free >= least, fmt.Sprintf("%s free; runs are taken down to %s", render.Bytes(free), render.Bytes(least))
 	return f
 }
 
 // checkClock compares the clock with the data folder's newest file.
-func (c *command) checkClock(cfg config.Config) finding {
-	f := finding{what: "clock", ok: true, found: time.Now().UTC().Format(time.RFC3339), mend: "set the clock: times and deadlines depend on it"}
+func (c *command) checkClock(cfg config.Config) Finding {
+	f := Finding{What: "clock", OK: true, Found: time.Now().UTC().Format(time.RFC3339), Mend: "set the clock: times and deadlines depend on it"}
 	info, err := os.Stat(filepath.Join(cfg.Data, "control.db"))
 	if err == nil && info.ModTime().After(time.Now().Add(time.Minute)) {
-		f.ok = false
-		f.found += ", but the data folder was written at " + info.ModTime().UTC().Format(time.RFC3339)
+		f.OK = false
+		f.Found += ", but the data folder was written at " + info.ModTime().UTC().Format(time.RFC3339)
 	}
 	return f
 }
 
-func (c *command) checkServer(ctx context.Context) finding {
-	f := finding{what: "server", mend: "see the message; tallyman up starts one"}
+func (c *command) checkServer(ctx context.Context) Finding {
+	f := Finding{What: "server", Mend: "see the message; tallyman up starts one"}
 	s, err := c.connect(ctx, looks)
 	if err != nil {
-		f.found = err.Error()
+		f.Found = err.Error()
 		return f
 	}
 	info, err := s.Info(ctx)
 	if err != nil {
-		f.found = err.Error()
+		f.Found = err.Error()
 		return f
 	}
-	f.ok = true
+	f.OK = true
 	switch {
 	case info.PID == os.Getpid():
-		f.found = "none runs; every command serves itself"
+		f.Found = "none runs; every command serves itself"
 	case info.Listen == "":
-		f.found = fmt.Sprintf("process %d, on the socket", info.PID)
+		f.Found = fmt.Sprintf("process %d, on the socket", info.PID)
 	default:
-		f.found = fmt.Sprintf("process %d on %s, version %s", info.PID, info.URL, info.Version)
+		f.Found = fmt.Sprintf("process %d on %s, version %s", info.PID, info.URL, info.Version)
 	}
 	return f
 }
 
-func (c *command) checkAgents(ctx context.Context, cfg config.Config) finding {
-	f := finding{what: "agent files", mend: "mend the files that are named"}
+func (c *command) checkAgents(ctx context.Context, cfg config.Config) Finding {
+	f := Finding{What: "agent files", Mend: "mend the files that are named"}
 	agents, faults, err := c.findAgents(ctx)
 	if err = errors.Join(append(faults, err)...); err != nil {
-		f.found = err.Error()
+		f.Found = err.Error()
 		return f
 	}
 	files := 0
@@ -149,26 +149,26 @@ func (c *command) checkAgents(ctx context.Context, cfg config.Config) finding {
 			files++
 		}
 	}
-	f.ok, f.found = true, fmt.Sprintf("%d agents, %d of them from files", len(agents), files)
+	f.OK, f.Found = true, fmt.Sprintf("%d agents, %d of them from files", len(agents), files)
 	return f
 }
 
-func (c *command) checkGit() finding {
+func (c *command) checkGit() Finding {
 	path, err := exec.LookPath("git")
 	if err != nil {
-		return finding{what: "git", ok: true, found: "not installed; only workspaces git:URL need it"}
+		return Finding{What: "git", OK: true, Found: "not installed; only workspaces git:URL need it"}
 	}
-	return finding{what: "git", ok: true, found: path}
+	return Finding{What: "git", OK: true, Found: path}
 }
 
-func (c *command) checkClaude() finding {
+func (c *command) checkClaude() Finding {
 	path, err := exec.LookPath("claude")
 	if err != nil {
-		return finding{what: "claude", ok: true, found: "not installed; only agents of harness claude need it"}
+		return Finding{What: "claude", OK: true, Found: "not installed; only agents of harness claude need it"}
 	}
-	f := finding{what: "claude", ok: true, found: path}
+	f := Finding{What: "claude", OK: true, Found: path}
 	if os.Getuid() == 0 && c.env.get("IS_SANDBOX") != "1" {
-		f.found += "; as root it needs IS_SANDBOX=1"
+		f.Found += "; as root it needs IS_SANDBOX=1"
 	}
 	return f
 }

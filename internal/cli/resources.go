@@ -42,15 +42,8 @@ type CheckOptions struct {
 	NewID  func() string    // makes the id of a run
 }
 
-// Finding is what a check of doctor has found.
-type Finding struct {
-	What, Found string
-	Broken      bool
-	Mend        string // what to do when it is broken
-}
-
 // checkBackend looks at what the backend needs elsewhere.
-func (c *command) checkBackend(ctx context.Context, cfg config.Config) []finding {
+func (c *command) checkBackend(ctx context.Context, cfg config.Config) []Finding {
 	check := c.program.Checks[cfg.Backend]
 	if check == nil {
 		return nil
@@ -66,11 +59,7 @@ func (c *command) checkBackend(ctx context.Context, cfg config.Config) []finding
 		info, err := s.Info(ctx)
 		o.Serves = err == nil && info.PID != os.Getpid() && info.URL != ""
 	}
-	var all []finding
-	for _, f := range check(ctx, o) {
-		all = append(all, finding{what: f.What, ok: !f.Broken, found: f.Found, mend: f.Mend})
-	}
-	return all
+	return check(ctx, o)
 }
 
 // AgentCounter counts the runs of each agent of a namespace, by state.
@@ -140,7 +129,7 @@ func (s *session) resource(req *tallyman.Request) (tallyman.Agent, bool) {
 		return tallyman.Agent{}, false
 	}
 	for _, a := range agents {
-		if strings.HasPrefix(a.Origin, catalog.ResourcePrefix) && a.Name == req.Agent && a.Namespace == cmp.Or(req.Namespace, tallyman.DefaultNamespace) {
+		if tallyman.IsResource(a.Origin) && a.Name == req.Agent && a.Namespace == cmp.Or(req.Namespace, tallyman.DefaultNamespace) {
 			return a, true
 		}
 	}

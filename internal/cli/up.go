@@ -31,8 +31,10 @@ type upOptions struct {
 	quiet      bool // without a login link
 }
 
-func (c *command) upCommand() *cobra.Command {
-	var o upOptions
+func (c *command) upCommand() *cobra.Command { return c.upLike(upOptions{}) }
+
+// upLike is up, with the options that are no flags.
+func (c *command) upLike(o upOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Serve the API and the dashboard, and work the queue",
@@ -60,20 +62,21 @@ With --stop-runs they are stopped first.`,
 
 // serverCommand is up in a cluster, for a program that has one compiled in.
 func (c *command) serverCommand() *cobra.Command {
-	cmd := c.upCommand()
+	cmd := c.upLike(upOptions{quiet: true})
 	cmd.Use = "server"
 	cmd.Short = "Serve from within a cluster: up, with the account of its Pod"
 	cmd.Long = `Is up with other defaults: attempts run in the cluster that this Pod is in, by
 its ServiceAccount and in its namespace, and the server listens on 0.0.0.0:7333.
 What it is told by flags, TALLYMAN_* and --config counts as with up. It prints no
 login link, since others read its log: tallyman-server config --login-link in its
-Pod makes one, and tallyman-server config --token prints the
-token. With --token-file that is read from there, else made in the data folder.`
+Pod makes one, and tallyman-server config --token prints the token. With
+--token-file that is read from there, else made in the data folder.`
 	cmd.Example = `  tallyman-server server --runner-image registry.example/tallyman:1 --advertise https://tallyman.agents.svc:7333
   kubectl exec tallyman-0 -- /tallyman-server config --token`
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	up := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		c.defaults = map[string]string{"backend": "kube", "listen": "0.0.0.0:7333", "namespace": podNamespace()}
-		return c.up(cmd.Context(), upOptions{stopRuns: cmd.Flags().Changed("stop-runs"), quiet: true})
+		return up(cmd, given)
 	}
 	return cmd
 }

@@ -52,7 +52,6 @@ type configItem struct {
 const (
 	configTimeout    = 1800 // seconds
 	configPullSecret = "docker"
-	agentContainer   = "agent"
 )
 
 // readConfig reads a resource of the kind Config as an agent without a runner.
@@ -125,7 +124,7 @@ func (s configSpec) agent() (a tallyman.AgentSpec, err error) {
 // template is what a Config says of its Pod. The tag of its image moves, so
 // the image is pulled each time.
 func (s configSpec) template() (t corev1.PodTemplateSpec, err error) {
-	c := corev1.Container{Name: agentContainer, ImagePullPolicy: corev1.PullAlways}
+	c := corev1.Container{Name: tallyman.PodAgent, ImagePullPolicy: corev1.PullAlways}
 	if c.Resources.Requests, err = quantities("spec.resources.requests", s.Resources.Requests); err != nil {
 		return t, err
 	}

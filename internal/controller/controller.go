@@ -69,7 +69,7 @@ type key struct {
 }
 
 func (k key) origin() string {
-	return catalog.ResourcePrefix + k.kind.resource.Group + "/" + k.kind.kind + "/" + k.namespace + "/" + k.name
+	return tallyman.ResourceOrigin + k.kind.resource.Group + "/" + k.kind.kind + "/" + k.namespace + "/" + k.name
 }
 
 // kind is a kind of resource that is read as agents.

@@ -54,14 +54,8 @@ type Backend struct {
 	core    corev1client.CoreV1Interface // for logs, which client.Client does not know
 	seen    *informers
 	scribe  *scribe
-	owners  owners
 	changed chan struct{}
-
-	nodes struct {
-		sync.Mutex
-		at      time.Time
-		biggest corev1.ResourceList
-	}
+	nodes   nodes
 }
 
 // New makes a backend. It asks nothing yet.
@@ -76,8 +70,7 @@ func New(o Options) (*Backend, error) {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
 	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1)}
-	b.scribe = newScribe(b)
-	b.owners = owners{name: o.Owner, live: live, uids: map[string]*corev1.ConfigMap{}}
+	b.scribe, b.nodes.live = newScribe(b), live
 	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell, o.Log)
 	return b, err
 }
@@ -102,8 +95,10 @@ func (b *Backend) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var working sync.WaitGroup
-	working.Go(func() { b.sweep(ctx) })
-	working.Go(func() { b.wake(ctx) })
+	working.Go(func() { b.every(ctx, sweepPeriod, "removing ended objects from the cluster", b.sweep) })
+	working.Go(func() {
+		b.every(ctx, wakePeriod, "looking for room in quotas; Jobs that wait for it take up to a minute longer", b.wake)
+	})
 	working.Go(func() { b.scribe.run(ctx) })
 	defer working.Wait()
 	defer cancel()
@@ -115,30 +110,33 @@ func (b *Backend) Run(ctx context.Context) error {
 // namespaceOf is where the objects of a run of an agent go: those of a custom
 // resource beside it, all others where the server was told.
 func (b *Backend) namespaceOf(w tallyman.Assignment) string {
-	if IsResource(w.Origin) {
+	if tallyman.IsResource(w.Origin) {
 		return w.Run.Namespace
 	}
 	return b.o.Namespace
 }
 
-func (b *Backend) work(w tallyman.Assignment) Work {
-	return Work{Run: w.Run, Attempt: w.Attempt.Number, Spec: w.Agent, Prompt: w.Prompt, Bytes: w.PromptSize, Namespace: b.namespaceOf(w)}
+// object is what is made for an attempt.
+func (b *Backend) object(ctx context.Context, w tallyman.Assignment) (client.Object, error) {
+	object, err := b.o.Cluster.Object(Work{
+		Run: w.Run, Attempt: w.Attempt.Number, Spec: w.Agent, Prompt: w.Prompt, Bytes: w.PromptSize, Namespace: b.namespaceOf(w),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return object, b.own(ctx, object)
 }
 
 // Start makes the attempt's object. One that is there already must be the
 // attempt's own. It returns the object's UID.
 func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, error) {
-	work := b.work(w)
-	object, err := b.o.Cluster.Object(work)
+	object, err := b.object(ctx, w)
 	if err != nil {
-		return "", err
-	}
-	if err := b.owners.own(ctx, object); err != nil {
 		return "", err
 	}
 	err = b.live.Create(ctx, object)
 	if apierrors.IsAlreadyExists(err) {
-		return b.adopt(ctx, work, object)
+		return b.adopt(ctx, w.Attempt.Ref(), object)
 	}
 	if err != nil {
 		return "", refused(err)
@@ -147,8 +145,8 @@ func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, err
 }
 
 // Preview is the object that Start would make, as JSON.
-func (b *Backend) Preview(_ context.Context, w tallyman.Assignment) (json.RawMessage, error) {
-	object, err := b.o.Cluster.Object(b.work(w))
+func (b *Backend) Preview(ctx context.Context, w tallyman.Assignment) (json.RawMessage, error) {
+	object, err := b.object(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +154,11 @@ func (b *Backend) Preview(_ context.Context, w tallyman.Assignment) (json.RawMes
 }
 
 // adopt takes an object that is there for the attempt's own, if it is.
-func (b *Backend) adopt(ctx context.Context, w Work, object client.Object) (string, error) {
+func (b *Backend) adopt(ctx context.Context, attempt tallyman.AttemptRef, object client.Object) (string, error) {
 	if err := b.live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
 		return "", unreachable(err)
 	}
-	if ref, ours := refOf(object.GetLabels()); !ours || ref != w.Ref() {
+	if ref, ours := refOf(object.GetLabels()); !ours || ref != attempt {
 		return "", &tallyman.Error{Code: tallyman.Conflict, Reason: tallyman.BackendError,
 			Message: fmt.Sprintf("%s/%s is taken by another object, which is not of this attempt", object.GetNamespace(), object.GetName())}
 	}
@@ -224,7 +222,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	}
 	s.Made, s.Now, s.Patience = a.Object != "", time.Now(), b.o.Cluster.Pull
 	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
-		s.Biggest = b.biggestNode(ctx)
+		s.Biggest = biggest(b.nodes.list(ctx))
 	}
 	s.Silence = b.silence(ctx, a, s.Pod)
 	o := Look(s)
@@ -274,33 +272,6 @@ func (s Scene) with(jobs []batchv1.Job, pods []corev1.Pod) Scene {
 		s.Bare = s.Pod.Labels[labelRunner] == string(tallyman.RunnerBare)
 	}
 	return s
-}
-
-// biggestNode is what the largest node offers of each resource, nil where
-// nodes may not be looked at.
-func (b *Backend) biggestNode(ctx context.Context) corev1.ResourceList {
-	const fresh = 30 * time.Second
-	b.nodes.Lock()
-	defer b.nodes.Unlock()
-	if time.Since(b.nodes.at) < fresh {
-		return b.nodes.biggest
-	}
-	b.nodes.at, b.nodes.biggest = time.Now(), nil
-	var nodes corev1.NodeList
-	if err := b.live.List(ctx, &nodes); err != nil {
-		return nil // optional: without it the start's own patience decides
-	}
-	for _, n := range nodes.Items {
-		for name, q := range n.Status.Allocatable {
-			if b.nodes.biggest == nil {
-				b.nodes.biggest = corev1.ResourceList{}
-			}
-			if have := b.nodes.biggest[name]; q.Cmp(have) > 0 {
-				b.nodes.biggest[name] = q
-			}
-		}
-	}
-	return b.nodes.biggest
 }
 
 // Kill ends an attempt's Pod, or keeps it from coming.

@@ -169,7 +169,7 @@ func (c Checkup) secrets(ctx context.Context, live client.Client) []Finding {
 				continue
 			}
 			ns := c.Namespaces[0]
-			if IsResource(a.Origin) {
+			if tallyman.IsResource(a.Origin) {
 				ns = a.Namespace
 			}
 			seen[src.SecretRef.Name] = true

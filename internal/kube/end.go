@@ -95,8 +95,8 @@ func (s Scene) overdue(agent *corev1.ContainerStatus) *tallyman.Cause {
 		return nil
 	}
 	t := agent.State.Terminated
-	if t.StartedAt.IsZero() || t.FinishedAt.Sub(t.StartedAt.Time) < limit {
-		return nil
+	if t.StartedAt.IsZero() || t.FinishedAt.Sub(t.StartedAt.Time) < limit.Truncate(time.Second) {
+		return nil // a cluster tells whole seconds
 	}
 	c := &tallyman.Cause{Reason: tallyman.DeadlineExceeded, ExitCode: new(int(t.ExitCode))}
 	c.Message = fmt.Sprintf("the agent was at work for longer than its deadline of %s", limit)
@@ -104,14 +104,15 @@ func (s Scene) overdue(agent *corev1.ContainerStatus) *tallyman.Cause {
 }
 
 // byItself reports whether a container had ended before its Pod was deleted.
-// Where nobody knows it had not: within the same second, and once the kubelet
-// has deleted the Pod for good, which changes the time.
+// Where nobody knows it had not: within the same second, once the kubelet has
+// deleted the Pod for good, which changes the time, and where it has not found
+// the container any more.
 func (s Scene) byItself(t *corev1.ContainerStateTerminated) bool {
 	if s.Pod.DeletionTimestamp == nil {
 		return true
 	}
 	grace := s.Pod.DeletionGracePeriodSeconds
-	if grace == nil || *grace == 0 {
+	if grace == nil || *grace == 0 || t.FinishedAt.IsZero() {
 		return false
 	}
 	asked := s.Pod.DeletionTimestamp.Add(-time.Duration(*grace) * time.Second)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,7 @@ func newInformers(cfg *rest.Config, namespaces []string, tell func(), log *slog.
 	warnings := cache.ByObject{Field: fields.OneTermEqualSelector("type", corev1.EventTypeWarning)}
 	var err error
 	in.cache, err = cache.New(cfg, cache.Options{
-		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: watched, DefaultTransform: cache.TransformStripManagedFields(),
+		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: watched, DefaultTransform: lean,
 		ByObject:                 map[client.Object]cache.ByObject{&batchv1.Job{}: mine, &corev1.Pod{}: mine, &corev1.Event{}: warnings},
 		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { in.broken.Store(&err) },
 	})
@@ -113,6 +114,7 @@ func (in *informers) run(ctx context.Context, ask func(context.Context) error) e
 	go func() {
 		if began := time.Now(); in.cache.WaitForCacheSync(ctx) {
 			in.synced.Store(true)
+			debug.FreeOSMemory() // listing has left much behind, and little of it is needed
 			in.log.InfoContext(ctx, "the cluster is watched", "took", time.Since(began).Round(time.Millisecond))
 		}
 		listed()
@@ -156,7 +158,8 @@ func labelsOf(ref tallyman.AttemptRef) client.MatchingLabels {
 	return client.MatchingLabels{labelManagedBy: managedBy, labelRun: ref.RunID, labelAttempt: fmt.Sprint(ref.Number)}
 }
 
-// scene is what memory has of an attempt.
+// scene is what memory has of an attempt. Its objects are not copies: they are
+// to be looked at only.
 func (in *informers) scene(ctx context.Context, ref tallyman.AttemptRef) (Scene, error) {
 	var s Scene
 	if err := in.ready(); err != nil {
@@ -165,13 +168,13 @@ func (in *informers) scene(ctx context.Context, ref tallyman.AttemptRef) (Scene,
 	var jobs batchv1.JobList
 	var pods corev1.PodList
 	mine := client.MatchingFields{byAttempt: ref.String()}
-	if err := errors.Join(in.cache.List(ctx, &jobs, mine), in.cache.List(ctx, &pods, mine)); err != nil {
+	if err := errors.Join(in.cache.List(ctx, &jobs, mine, client.UnsafeDisableDeepCopy), in.cache.List(ctx, &pods, mine, client.UnsafeDisableDeepCopy)); err != nil {
 		return s, err
 	}
 	s = s.with(jobs.Items, pods.Items)
 	for _, object := range s.objects() {
 		var events corev1.EventList
-		if err := in.cache.List(ctx, &events, client.MatchingFields{byObject: string(object.GetUID())}); err != nil {
+		if err := in.cache.List(ctx, &events, client.MatchingFields{byObject: string(object.GetUID())}, client.UnsafeDisableDeepCopy); err != nil {
 			return s, err
 		}
 		s.Events = append(s.Events, events.Items...)

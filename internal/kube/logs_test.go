@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -95,5 +97,36 @@ func TestALineThatIsNoText(t *testing.T) {
 	e := lineEvent(noon, []byte("a\xffb"))
 	if e.Text != "a\uFFFDb" || string(e.RawB64) != "a\xffb" {
 		t.Errorf("got %+v", e)
+	}
+}
+
+// The journal of a bare Pod is waited for from when it could be begun: one
+// that has ended long ago, while no server was up, has its time too.
+func TestAnEndWaitsForItsJournal(t *testing.T) {
+	ended := scene(bare, ended(3, "Error", "")).Pod
+	never := scene(bare, waits("PodInitializing", "")).Pod
+	begun := func(since time.Duration, done bool) map[types.UID]*page {
+		return map[types.UID]*page{"pod": {since: noon.Add(since), done: done}}
+	}
+	for name, c := range map[string]struct {
+		pod   *corev1.Pod
+		pages map[types.UID]*page
+		now   time.Duration // after noon, when it ended
+		want  bool
+	}{
+		"it was never at work":           {never, nil, 0, true},
+		"its scribe is about to begin":   {ended, nil, time.Hour, false},
+		"its scribe has just begun":      {ended, begun(time.Hour, false), time.Hour + time.Second, false},
+		"it has had its time":            {ended, begun(time.Hour, false), time.Hour + 31*time.Second, true},
+		"it has just ended":              {ended, begun(-time.Hour, false), 29 * time.Second, false},
+		"nobody could read what it said": {ended, begun(-time.Hour, false), 31 * time.Second, true},
+		"all is written":                 {ended, begun(-time.Hour, true), time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scribe{pods: c.pages}
+			if got := s.finished(c.pod, noon.Add(c.now)); got != c.want {
+				t.Errorf("finished: %t", got)
+			}
+		})
 	}
 }

@@ -67,7 +67,7 @@ func (s Scene) unrecorded(a tallyman.Attempt) bool {
 // agentStatus is the status of the agent's container, nil before there is one.
 func agentStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	for i, c := range p.Status.ContainerStatuses {
-		if c.Name == agentContainer {
+		if c.Name == tallyman.PodAgent {
 			return &p.Status.ContainerStatuses[i]
 		}
 	}
@@ -133,7 +133,7 @@ func (s Scene) evidence() *tallyman.Evidence {
 		}
 		for _, c := range p.Status.ContainerStatuses {
 			kind := tallyman.SidecarContainer
-			if c.Name == agentContainer {
+			if c.Name == tallyman.PodAgent {
 				kind = tallyman.AgentContainer
 			}
 			e.Containers = append(e.Containers, stateOf(c, kind))

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -106,6 +107,46 @@ func later(d time.Duration) func(*Scene) { return func(s *Scene) { s.Now = noon.
 
 func isDeleted(s *Scene) { s.Pod.DeletionTimestamp = new(metav1.NewTime(noon)) }
 
+// look looks at a scene as it is, and as the informers keep it, which must be
+// the same.
+func look(t *testing.T, s Scene) tallyman.Observation {
+	t.Helper()
+	o := Look(s)
+	if s.Job != nil {
+		s.Job = made(t, s.Job.DeepCopy())
+	}
+	if s.Pod != nil {
+		s.Pod = made(t, s.Pod.DeepCopy())
+	}
+	if diff := cmp.Diff(o, Look(s)); diff != "" {
+		t.Errorf("what the informers keep is not enough:\n%s", diff)
+	}
+	return o
+}
+
+// made is an object as the informers keep it.
+func made[T any](t *testing.T, o T) T {
+	t.Helper()
+	l, err := lean(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.(T)
+}
+
+// deletedAt is a deletion that was asked for so many seconds after noon, with
+// a grace.
+func deletedAt(second int, grace int64) func(*Scene) {
+	return func(s *Scene) {
+		s.Pod.DeletionTimestamp = new(metav1.NewTime(noon.Add(time.Duration(second)*time.Second + time.Duration(grace)*time.Second)))
+		s.Pod.DeletionGracePeriodSeconds = new(grace)
+	}
+}
+
+func limited(deadline string) func(*Scene) {
+	return func(s *Scene) { s.Pod.Annotations = map[string]string{annotationLimit: deadline} }
+}
+
 func bare(s *Scene) { s.Bare = true }
 
 func unschedulable(message string) func(*Scene) {
@@ -165,7 +206,7 @@ func TestLookAtWhatBlocks(t *testing.T) {
 		"a volume's disk":            {scene: scene(waits("ContainerCreating", ""), warned("FailedAttachVolume", "Multi-Attach error")), reason: tallyman.StartTimeout, says: "Multi-Attach error"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Look(c.scene)
+			o := look(t, c.scene)
 			if !o.Running || !o.Deaf || o.Gone || o.Cause != nil {
 				t.Errorf("it is not on its way: %+v", o)
 			}
@@ -213,10 +254,13 @@ func TestLookAtAnEnd(t *testing.T) {
 		"the cluster's deadline":        {scene(ended(143, "Error", ""), podSays("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")), tallyman.DeadlineExceeded, -1, "longer than"},
 		"deleted at work":               {scene(ended(143, "Error", ""), isDeleted), tallyman.PodDeleted, -1, "while the agent was at work"},
 		"deleted before":                {scene(isDeleted, func(s *Scene) { s.Pod.Status.Phase = corev1.PodFailed }), tallyman.PodDeleted, -1, "before the agent was at work"},
-		"deleted in set-up":             {scene(initEnded("first", 137, "Error"), isDeleted), tallyman.PodDeleted, -1, "before the agent was at work"},
-		"its memory, then deleted":      {scene(initEnded("first", 137, "OOMKilled"), isDeleted), tallyman.OOMKilled, 137, "init container first"},
-		"deleted without a node":        {scene(unschedulable("0/1 nodes are available"), isDeleted), tallyman.PodDeleted, -1, "before the agent was at work"},
-		"the Job deleted":               {scene(noPod, func(s *Scene) { s.Job = nil }), tallyman.PodDeleted, -1, "not known"},
+		"and not found any more": {scene(initEnded("first", 137, "ContainerStatusUnknown"), deletedAt(5, 10), func(s *Scene) {
+			s.Pod.Status.InitContainerStatuses[0].State.Terminated.FinishedAt = metav1.Time{}
+		}), tallyman.PodDeleted, -1, "before the agent was at work"},
+		"deleted in set-up":        {scene(initEnded("first", 137, "Error"), isDeleted), tallyman.PodDeleted, -1, "before the agent was at work"},
+		"its memory, then deleted": {scene(initEnded("first", 137, "OOMKilled"), isDeleted), tallyman.OOMKilled, 137, "init container first"},
+		"deleted without a node":   {scene(unschedulable("0/1 nodes are available"), isDeleted), tallyman.PodDeleted, -1, "before the agent was at work"},
+		"the Job deleted":          {scene(noPod, func(s *Scene) { s.Job = nil }), tallyman.PodDeleted, -1, "not known"},
 		"a Job without its Pod": {scene(noPod, func(s *Scene) {
 			s.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "Job has reached the specified backoff limit"}}
 		}), tallyman.PodDeleted, -1, "not known"},
@@ -225,10 +269,18 @@ func TestLookAtAnEnd(t *testing.T) {
 		"a success that nobody saw": {scene(func(s *Scene) { s.Pod.Status.Phase = corev1.PodSucceeded }, agentIs(terminated(0, "Completed", ""))), tallyman.RunnerLost, -1, "does not say"},
 		"a bare image succeeds":     {scene(bare, func(s *Scene) { s.Pod.Status.Phase = corev1.PodSucceeded }, agentIs(terminated(0, "Completed", ""))), tallyman.Completed, 0, ""},
 		"a bare image fails":        {scene(bare, ended(3, "Error", "no such task")), tallyman.AgentError, 3, "no such task"},
+		"a bare image had its time": {scene(bare, ended(143, "Error", ""), limited("30s"), deletedAt(0, 10)), tallyman.DeadlineExceeded, 143, "deadline of 30s"},
+		"in whole seconds":          {scene(bare, ended(143, "Error", ""), limited("30.9s"), deletedAt(0, 10)), tallyman.DeadlineExceeded, 143, "deadline of 30.9s"},
+		"deleted before its time":   {scene(bare, ended(143, "Error", ""), limited("31s"), deletedAt(-1, 10)), tallyman.PodDeleted, -1, "while the agent was at work"},
+		"polite when deleted":       {scene(bare, ended(0, "Completed", ""), deletedAt(-1, 10)), tallyman.PodDeleted, -1, "while the agent was at work"},
+		"in the same second":        {scene(bare, ended(0, "Completed", ""), deletedAt(0, 10)), tallyman.PodDeleted, -1, "deleted"},
+		"done, then deleted":        {scene(bare, ended(0, "Completed", ""), deletedAt(1, 10)), tallyman.Completed, 0, ""},
+		"failed, then deleted":      {scene(bare, ended(3, "Error", ""), deletedAt(1, 10)), tallyman.AgentError, 3, "exit code 3"},
+		"deleted for good":          {scene(bare, ended(0, "Completed", ""), deletedAt(5, 0)), tallyman.PodDeleted, -1, "deleted"},
 		"a bare image's memory":     {scene(bare, ended(0, "OOMKilled", "")), tallyman.OOMKilled, 0, "killed for memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Look(c.scene)
+			o := look(t, c.scene)
 			if !o.Gone || o.Running || o.Cause == nil {
 				t.Fatalf("it has not ended: %+v", o)
 			}
@@ -244,7 +296,7 @@ func TestLookAtAnEnd(t *testing.T) {
 		})
 	}
 	said := scene(ended(1, "Error", word(tallyman.Outcome{Reason: tallyman.AgentError, Message: "exit code 3", Started: true}, 17)))
-	if o := Look(said); o.Final == nil || o.Final.Reason != tallyman.AgentError || o.FinalCursor != 17 || !o.FinalAt.Equal(noon) {
+	if o := look(t, said); o.Final == nil || o.Final.Reason != tallyman.AgentError || o.FinalCursor != 17 || !o.FinalAt.Equal(noon) {
 		t.Errorf("a runner's last word: %+v", o)
 	}
 }
@@ -259,21 +311,21 @@ func TestLookAtALivingOne(t *testing.T) {
 			s.Pod.Status.ContainerStatuses = append(s.Pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: "db", State: terminated(137, "OOMKilled", "")})
 		}),
 	} {
-		if o := Look(s); !o.Running || o.Deaf || o.Gone || o.Cause != nil || o.Blocked != nil || o.Process != "pod" {
+		if o := look(t, s); !o.Running || o.Deaf || o.Gone || o.Cause != nil || o.Blocked != nil || o.Process != "pod" {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
-	if o := Look(Scene{Now: noon}); o.Running || o.Gone || o.Cause != nil {
+	if o := look(t, Scene{Now: noon}); o.Running || o.Gone || o.Cause != nil {
 		t.Errorf("one that was never made: %+v", o)
 	}
 	left := scene(func(s *Scene) { s.Pod.Status.Phase = corev1.PodRunning }, agentIs(terminated(137, "Error", "")))
-	if o := Look(left); !o.Gone {
+	if o := look(t, left); !o.Gone {
 		t.Errorf("a sidecar outlives the agent: %+v", o)
 	}
 }
 
 func TestTheEvidence(t *testing.T) {
-	e := Look(scene(ended(3, "Error", "x"), warned("BackOff", " restarting "), func(s *Scene) {
+	e := look(t, scene(ended(3, "Error", "x"), warned("BackOff", " restarting "), func(s *Scene) {
 		s.Pod.Status.InitContainerStatuses = append(s.Pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "tallyman-init", State: terminated(0, "Completed", "")})
 		s.Events = append(s.Events, corev1.Event{Type: corev1.EventTypeNormal, Reason: "Pulled"})
 		s.Pod.Status.InitContainerStatuses = append(s.Pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "proxy", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
@@ -332,7 +384,7 @@ func TestASidecarThatCrashes(t *testing.T) {
 			LastTerminationState: terminated(137, "OOMKilled", ""),
 		}}
 	}, waits("PodInitializing", ""))
-	b := Look(s).Blocked
+	b := look(t, s).Blocked
 	if b == nil || b.Hopeless || b.Reason != tallyman.SetupFailed || !strings.Contains(b.Message, "container proxy: CrashLoopBackOff: back-off 10s (it was killed for memory") {
 		t.Errorf("it is blocked by %+v", b)
 	}
@@ -345,7 +397,7 @@ func TestASidecarThatIsStartedAgain(t *testing.T) {
 			Name: "proxy", RestartCount: 2, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: terminated(137, "OOMKilled", ""),
 		}}
 	})
-	killed := Look(s).Evidence.SidecarsKilled()
+	killed := look(t, s).Evidence.SidecarsKilled()
 	if len(killed) != 1 || killed[0].Name != "proxy" || killed[0].State != "running" || !strings.Contains(killed[0].Message, "2 times") {
 		t.Errorf("killed are %+v", killed)
 	}

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,23 +60,75 @@ func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, pod *corev1.P
 		return nil
 	}
 	q := &Silence{Since: *a.LastContact, Orphan: b.o.Orphan}
-	var node corev1.Node
-	switch err := b.live.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); {
-	case apierrors.IsNotFound(err):
-		q.Gone = true
+	all, err := b.nodes.list(ctx)
+	switch {
 	case apierrors.IsForbidden(err):
 		// Nodes may not be looked at. The cluster marks the Pods of one that it
 		// has lost.
 		c := condition(pod, corev1.PodReady)
 		q.Ready = c == nil || c.Status == corev1.ConditionTrue
+		return q
 	case err != nil:
 		q.Ready = true // nobody knows
-	default:
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				q.Ready = c.Status == corev1.ConditionTrue
-			}
+		return q
+	}
+	q.Gone = true
+	for _, n := range all {
+		if n.Name == pod.Spec.NodeName {
+			q.Gone, q.Ready = false, isReady(n)
 		}
 	}
 	return q
+}
+
+func isReady(n corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// nodes are the cluster's nodes, as they were a moment ago: when many attempts
+// ask, one asks the cluster.
+type nodes struct {
+	live client.Client
+
+	mu  sync.Mutex
+	at  time.Time
+	all []corev1.Node
+	err error
+}
+
+const nodesAge = 10 * time.Second
+
+// list returns the nodes; the error is the cluster's own.
+func (n *nodes) list(ctx context.Context) ([]corev1.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if time.Since(n.at) < nodesAge {
+		return n.all, n.err
+	}
+	var list corev1.NodeList
+	n.err = n.live.List(ctx, &list)
+	n.all, n.at = list.Items, time.Now()
+	return n.all, n.err
+}
+
+// biggest is what the largest node offers of each resource, nil where nodes
+// may not be looked at: then the start's own patience decides.
+func biggest(all []corev1.Node, err error) corev1.ResourceList {
+	if err != nil || len(all) == 0 {
+		return nil
+	}
+	most := corev1.ResourceList{}
+	for _, n := range all {
+		for name, q := range n.Status.Allocatable {
+			if have := most[name]; q.Cmp(have) > 0 {
+				most[name] = q
+			}
+		}
+	}
+	return most
 }

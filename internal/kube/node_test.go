@@ -36,7 +36,7 @@ func TestALostNode(t *testing.T) {
 			if strings.Contains(name, "deadline has passed") {
 				s.Pod.Status.StartTime = new(metav1.NewTime(ago(time.Hour + 31*time.Second)))
 			}
-			o := Look(s)
+			o := look(t, s)
 			if c.says == "" {
 				if !o.Running || o.Gone || o.Cause != nil {
 					t.Errorf("it does not go on: %+v", o)

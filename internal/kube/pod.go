@@ -15,9 +15,8 @@ import (
 
 // What every Pod of ours has.
 const (
-	agentContainer = "agent"
-	initContainer  = "tallyman-init"
-	ours           = "tallyman-" // heads the names of containers and volumes that are ours
+	initContainer = "tallyman-init"
+	ours          = "tallyman-" // heads the names of containers and volumes that are ours
 
 	tokenLife    = int64(3600)  // seconds; the kubelet renews it
 	uid          = int64(10001) // of containers whose agent does not say
@@ -90,7 +89,7 @@ func (c Cluster) ours(w Work, user corev1.PodTemplateSpec) (corev1.PodTemplateSp
 func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, error) {
 	spec := w.Spec
 	given := containerOf(user)
-	a := corev1.Container{Name: agentContainer, Image: c.tagged(spec.Image)}
+	a := corev1.Container{Name: tallyman.PodAgent, Image: c.tagged(spec.Image)}
 	if spec.Image == "" {
 		a.Image = c.tagged(given.Image)
 	}

@@ -44,7 +44,10 @@ type scribe struct {
 }
 
 // page is the scribe's own word about a Pod.
-type page struct{ done bool }
+type page struct {
+	since time.Time // when the scribe first saw it at work, or ended
+	done  bool
+}
 
 func newScribe(b *Backend) *scribe {
 	return &scribe{backend: b, control: b.o.Control, history: b.o.History, wake: make(chan struct{}, 1), log: b.o.Log, pods: map[types.UID]*page{}}
@@ -55,7 +58,8 @@ func newScribe(b *Backend) *scribe {
 const logPatience = 30 * time.Second
 
 // finished reports whether the journal of a bare Pod has all that it will
-// have: its scribe says so, or there is nobody to wait for.
+// have: its scribe says so, or has had its time. That counts from when it
+// could begin: a Pod may have ended long ago, while no server was up.
 func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
 	agent := agentStatus(pod)
 	if agent == nil || agent.State.Terminated == nil || agent.State.Terminated.StartedAt.IsZero() {
@@ -64,7 +68,14 @@ func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.pods[pod.UID]
-	return p != nil && p.done || now.Sub(agent.State.Terminated.FinishedAt.Time) > logPatience
+	if p == nil {
+		return false // it is about to begin
+	}
+	since := p.since
+	if ended := agent.State.Terminated.FinishedAt.Time; ended.After(since) {
+		since = ended
+	}
+	return p.done || now.Sub(since) > logPatience
 }
 
 // run writes until ctx ends.
@@ -105,7 +116,7 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) error {
 		if s.pods[pod.UID] != nil || startOf(pod).IsZero() {
 			continue
 		}
-		p := &page{}
+		p := &page{since: time.Now()}
 		s.pods[pod.UID] = p
 		pod = pod.DeepCopy()
 		writing.Go(func() { s.follow(ctx, pod, p) })
@@ -271,7 +282,7 @@ const batch = 256
 // started anew. A last line without an end of its own may be half of one: it
 // is returned and not written.
 func (e *entry) read(ctx context.Context, follow bool) (half *tallyman.Event, err error) {
-	o := corev1.PodLogOptions{Container: agentContainer, Follow: follow}
+	o := corev1.PodLogOptions{Container: tallyman.PodAgent, Follow: follow}
 	if !e.place.at.IsZero() {
 		o.SinceTime = timeFor(e.place.at)
 	}
@@ -359,7 +370,7 @@ func (e *entry) finish(ctx context.Context, f tallyman.Fact) error {
 	for _, line := range e.tail {
 		f.Outcome.OutputTail += line + "\n"
 	}
-	agent := tallyman.ContainerState{Name: agentContainer, Kind: tallyman.AgentContainer, ExitCode: f.Outcome.ExitCode, Output: f.Outcome.OutputTail}
+	agent := tallyman.ContainerState{Name: tallyman.PodAgent, Kind: tallyman.AgentContainer, ExitCode: f.Outcome.ExitCode, Output: f.Outcome.OutputTail}
 	cause := notExecutable(&tallyman.Cause{Reason: f.Outcome.Reason, Message: f.Outcome.Message},
 		&tallyman.Evidence{Node: e.pod.Spec.NodeName, Containers: []tallyman.ContainerState{agent}})
 	f.Outcome.Reason, f.Outcome.Message = cause.Reason, cause.Message

@@ -18,11 +18,12 @@ const (
 	sidecarGrace = 5 * time.Second // after the agent, for what beside it does not end
 )
 
-// sweep removes what is done with, again and again: sidecars that do not end
-// when their agent has, and objects whose attempt is kept elsewhere.
-func (b *Backend) sweep(ctx context.Context) {
-	t := time.NewTicker(sweepPeriod)
+// every looks at what is in memory, again and again. What goes wrong is told
+// once, and again when it is something else.
+func (b *Backend) every(ctx context.Context, period time.Duration, what string, look func(ctx context.Context, now time.Time) error) {
+	t := time.NewTicker(period)
 	defer t.Stop()
+	told := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -32,13 +33,19 @@ func (b *Backend) sweep(ctx context.Context) {
 		if b.seen.ready() != nil {
 			continue
 		}
-		if err := b.sweepOnce(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			b.o.Log.WarnContext(ctx, "removing ended objects from the cluster", "err", err)
+		err := look(ctx, time.Now())
+		if err == nil {
+			told = ""
+		} else if ctx.Err() == nil && err.Error() != told {
+			told = err.Error()
+			b.o.Log.WarnContext(ctx, what, "err", err)
 		}
 	}
 }
 
-func (b *Backend) sweepOnce(ctx context.Context, now time.Time) error {
+// sweep removes what is done with: sidecars that do not end when their agent
+// has, and objects whose attempt is kept elsewhere.
+func (b *Backend) sweep(ctx context.Context, now time.Time) error {
 	var pods corev1.PodList
 	if err := b.seen.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return err

@@ -30,7 +30,7 @@ func parseTemplate(raw json.RawMessage) (corev1.PodTemplateSpec, error) {
 // template says nothing about it.
 func containerOf(t corev1.PodTemplateSpec) corev1.Container {
 	for _, c := range t.Spec.Containers {
-		if c.Name == agentContainer {
+		if c.Name == tallyman.PodAgent {
 			return c
 		}
 	}
@@ -80,7 +80,7 @@ func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
 			}
 		}
 	}
-	return checkAgent(fmt.Sprintf("%sspec.containers[%s].", at, agentContainer), containerOf(t), mode)
+	return checkAgent(fmt.Sprintf("%sspec.containers[%s].", at, tallyman.PodAgent), containerOf(t), mode)
 }
 
 func checkPod(at string, p corev1.PodSpec) error {

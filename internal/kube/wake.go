@@ -23,30 +23,7 @@ const (
 
 // wake makes the Job controller try again once a quota has room: by itself it
 // does so after a minute at worst. A change to the Job makes it look.
-func (b *Backend) wake(ctx context.Context) {
-	t := time.NewTicker(wakePeriod)
-	defer t.Stop()
-	told := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if b.seen.ready() != nil {
-			continue
-		}
-		err := b.wakeOnce(ctx, time.Now())
-		if err == nil {
-			told = ""
-		} else if ctx.Err() == nil && err.Error() != told { // a right may be missing: it is a minute, not the end
-			told = err.Error()
-			b.o.Log.WarnContext(ctx, "looking for room in quotas; Jobs that wait for it take up to a minute longer", "err", err)
-		}
-	}
-}
-
-func (b *Backend) wakeOnce(ctx context.Context, now time.Time) error {
+func (b *Backend) wake(ctx context.Context, now time.Time) error {
 	var jobs batchv1.JobList
 	if err := b.seen.cache.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
 		return err

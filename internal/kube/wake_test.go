@@ -134,3 +134,11 @@ func TestUnrecorded(t *testing.T) {
 		}
 	}
 }
+
+// When a Job was woken is known from what the informers keep of it.
+func TestWhenAJobWasWokenIsKept(t *testing.T) {
+	j := made(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationWoken: noon.Format(time.RFC3339), annotationLabels: "{}"}}})
+	if mayWake(j, noon.Add(-time.Second), noon.Add(time.Second)) || len(j.Annotations) != 1 {
+		t.Errorf("its annotations are %v", j.Annotations)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tallyman-dev/tallyman"
 )
 
@@ -74,4 +76,56 @@ func TestAStartThatNobodyReportedCounts(t *testing.T) {
 		t.Errorf("after the second: %s %s, want that it is not tried a third time", run.State, run.Reason)
 	}
 	s.hold()
+}
+
+func TestTheLastEvidenceIsKept(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	first := &tallyman.Evidence{Pod: "p", Node: "n"}
+	if _, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed, Evidence: first}); err != nil {
+		t.Fatal(err)
+	}
+	last := &tallyman.Evidence{Pod: "p", Node: "n", Containers: []tallyman.ContainerState{
+		{Name: "db", Kind: tallyman.SidecarContainer, State: "terminated", Reason: "OOMKilled", Output: "its last words"},
+		{Name: "agent", Kind: tallyman.AgentContainer, State: "terminated", Reason: "OOMKilled"},
+	}}
+	for _, e := range []*tallyman.Evidence{last, {}, nil} {
+		if err := h.Gone(t.Context(), r.ref, false, e); err != nil {
+			t.Fatal(err)
+		}
+		a, err := h.store.Attempt(t.Context(), r.ref)
+		if diff := cmp.Diff(last, a.Evidence); err != nil || diff != "" {
+			t.Errorf("after %+v: %v\n%s", e, err, diff)
+		}
+	}
+	timeline, err := h.store.Timeline(t.Context(), r.ref.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notices []string
+	for _, e := range timeline {
+		if e.Kind == "notice" {
+			notices = append(notices, e.Message)
+		}
+	}
+	if diff := cmp.Diff([]string{"sidecar db was killed for memory"}, notices); diff != "" {
+		t.Errorf("the notices:\n%s", diff)
+	}
+}
+
+// A verdict may be made a moment before control hears the final event: how it
+// ended is what that says, its result among it.
+func TestAFinalEventThatWasHeardMeanwhile(t *testing.T) {
+	h := newHall(t)
+	r := h.start(h.submit(command()).ID)
+	r.began()
+	r.tell(tallyman.Fact{Cursor: 7, Kind: tallyman.FactFinal, Outcome: &tallyman.Outcome{Reason: tallyman.Completed, Result: "its result", OutputTail: "last", Started: true}})
+	run, err := h.End(t.Context(), r.ref, tallyman.Settlement{Reason: tallyman.Completed, Outcome: tallyman.Outcome{Reason: tallyman.Completed, ExitCode: ptr(0)}})
+	if err != nil || run.Result != "its result" {
+		t.Errorf("the result is %q: %v", run.Result, err)
+	}
+	a, err := h.store.Attempt(t.Context(), r.ref)
+	if err != nil || a.OutputTail != "last" || a.FinalCursor != 7 {
+		t.Errorf("the attempt is %+v: %v", a, err)
+	}
 }

@@ -66,7 +66,7 @@ func TestDoctor(t *testing.T) {
 		says   []string
 		broken bool
 	}{
-		"all is well but a Secret":        {nil, []string{"ok      cluster", "ok      rights in " + p.namespace, "ok      Pod security", "ok      reach", "BROKEN  Secret absent", "kubectl -n " + p.namespace + " create secret generic absent"}, true},
+		"all is well but a Secret":        {nil, []string{"ok      cluster", "ok      rights in " + p.namespace, "ok      Pod security", "ok      reach", "ok      resources", "BROKEN  Secret absent", "kubectl -n " + p.namespace + " create secret generic absent"}, true},
 		"a cluster that is not there":     {[]string{"--kubeconfig", away}, []string{"BROKEN  cluster", "connection refused", "no cluster answers there"}, true},
 		"a token that is not good":        {[]string{"--kubeconfig", p.poor(true)}, []string{"BROKEN  cluster", "the credentials are not good"}, true},
 		"an account without rights":       {[]string{"--kubeconfig", p.poor(false)}, []string{"BROKEN  rights in", "create jobs", "pods/log", "BROKEN  tokenreviews", "may not be listed (optional)", "BROKEN  Pod security"}, true},

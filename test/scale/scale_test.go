@@ -89,6 +89,7 @@ func TestManyObjects(t *testing.T) {
 	_, err = h.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	h.must(err)
 	h.account()
+	h.node()
 
 	h.must(os.WriteFile(dir+"/works.yaml", []byte("apiVersion: tallyman.dev/v1alpha1\nkind: Agent\nmetadata: {name: works}\nspec: {harness: exec, command: [work], image: registry.example/a:1}\n"), 0o644))
 	h.up()
@@ -193,6 +194,16 @@ func (h *hall) submit(n int) {
 		_, err := c.Submit(h.Context(), tallyman.Request{Agent: "works", Prompt: "x"})
 		return err
 	})
+}
+
+// node makes the node that the Pods are on: without it they would be lost.
+func (h *hall) node() {
+	h.Helper()
+	n, err := h.core.CoreV1().Nodes().Create(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
+	h.must(err)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	_, err = h.core.CoreV1().Nodes().UpdateStatus(h.Context(), n, metav1.UpdateOptions{})
+	h.must(err)
 }
 
 // act does what the Job controller and a kubelet would do.
