@@ -52,7 +52,7 @@ deploy: ## the Helm chart and the manifests, by the real helm
 
 kube: ## tallyman-server in a real one-node cluster; as root; the first time it builds that, some 20 minutes
 	./test/cluster/build.sh
-	$(GO) test -count=1 -tags 'kube' -timeout 30m ./test/kube/...
+	$(GO) test -count=1 -tags 'kube' -timeout 30m -parallel 6 ./test/kube/...
 
 kube-bench: ## figures of Kubernetes: beside a bare client, and with many objects; as root
 	./test/cluster/build.sh

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -18,8 +20,15 @@ const (
 	burst    = 400
 )
 
+// rubbish is how much of it may lie about, in percent of what is in use, where
+// GOGC does not say so: the objects of a cluster stay, and are most of that.
+const rubbish = 50
+
 // openCluster makes the backend of the cluster that is configured.
 func openCluster(o cli.BackendOptions) (cli.Backend, error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(rubbish)
+	}
 	rest, err := clusterConfig(o.Config)
 	if err != nil {
 		return nil, err

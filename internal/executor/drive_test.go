@@ -143,6 +143,17 @@ func TestAnAttemptIsDriven(t *testing.T) {
 				s.at(95, func() {})
 			},
 		},
+		"what keeps it from starting is told once, and is not the gate's patience": {
+			"start with key@0\nwait Quota: full@1\nwait PodPending: no node@300\nkill@360\nend Unschedulable@360\ngone@361\nforget@361",
+			func(s *stage) {
+				s.serve()
+				s.at(1, func() { s.obs = blockedBy(tallyman.Quota, "full") })
+				s.at(300, func() { s.obs = blockedBy("", "no node") })
+				time.Sleep(60 * time.Second)
+				s.at(361, func() { s.ends(nil) })
+				s.at(361, func() {})
+			},
+		},
 		"silence is noted, and ended when it lasts": {
 			"start with key@0\nsilent since 0@60\nkill@902\nkill@904\nend RunnerLost@905\ncompact@905\ngone@905\nforget@905",
 			func(s *stage) {
@@ -284,4 +295,8 @@ func TestOneAttemptThatCannotBeSeenHoldsUpNoOther(t *testing.T) {
 	if !strings.Contains(s.log.String(), "another attempt cannot be observed") {
 		t.Errorf("the log:\n%s", s.log.String())
 	}
+}
+
+func blockedBy(gate tallyman.WaitReason, words string) tallyman.Observation {
+	return tallyman.Observation{Running: true, Deaf: true, Blocked: &tallyman.Blocked{Wait: gate, Cause: tallyman.Cause{Reason: tallyman.Unschedulable, Message: words}}}
 }

@@ -95,7 +95,7 @@ type Executor struct {
 // patience counts from what it has seen itself: nobody's fault is a time in
 // which no server was up.
 type memory struct {
-	since     time.Time // first seen
+	since     time.Time // first seen, or last held back at a gate: what follows is timed from there
 	stopTold  time.Time // zero: not yet
 	finalSeen time.Time // zero: not yet
 	known     bool
@@ -254,7 +254,16 @@ func (x *Executor) unknown(ctx context.Context, a tallyman.Active, err error) er
 	if a.Run.State != tallyman.Starting || a.Attempt.EndedAt != nil || !errors.As(err, &e) || e.Wait == "" {
 		return err
 	}
-	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})
+	x.memory(a.Attempt.Ref()).since = time.Now()
+	return x.wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})
+}
+
+// wait tells what holds a run back, if that is news.
+func (x *Executor) wait(ctx context.Context, r tallyman.Run, w *tallyman.Waiting) error {
+	if was := r.Waiting; was == nil && w == nil || was != nil && w != nil && was.Reason == w.Reason && was.Detail == w.Detail {
+		return nil
+	}
+	return x.service.Wait(ctx, r, w)
 }
 
 // held tells what keeps an attempt from starting, while it may still change.
@@ -263,13 +272,13 @@ func (x *Executor) held(ctx context.Context, a tallyman.Active, b *tallyman.Bloc
 		return nil
 	}
 	if b == nil {
-		return x.service.Wait(ctx, a.Run, nil)
+		return x.wait(ctx, a.Run, nil)
 	}
 	gate := b.Wait
 	if gate == "" {
 		gate = tallyman.PodPending
 	}
-	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: gate, Detail: b.Message})
+	return x.wait(ctx, a.Run, &tallyman.Waiting{Reason: gate, Detail: b.Message})
 }
 
 // attend looks after an attempt whose runner lives.
@@ -281,6 +290,9 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active, obs tallyman.O
 		if err := x.service.Note(ctx, ref, "adopted", "a server found the runner at work and took it over"); err != nil {
 			return err
 		}
+	}
+	if obs.Blocked != nil && obs.Blocked.Wait != "" {
+		m.since = time.Now()
 	}
 	never := obs.Blocked != nil && obs.Blocked.Hopeless
 	if obs.Deaf && (never || a.Run.StopRequestedAt != nil || x.late(a.Attempt) != "") {

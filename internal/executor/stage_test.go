@@ -174,12 +174,9 @@ func (s *stage) Made(_ context.Context, _ tallyman.AttemptRef, object string) er
 	return s.errs["made"]
 }
 
-func (s *stage) Wait(_ context.Context, run tallyman.Run, w *tallyman.Waiting) error {
+func (s *stage) Wait(_ context.Context, _ tallyman.Run, w *tallyman.Waiting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (w == nil) == (run.Waiting == nil) && (w == nil || *w == *run.Waiting) {
-		return nil
-	}
 	s.run().Waiting = w
 	if w == nil {
 		s.does("wait no more")

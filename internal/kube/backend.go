@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,7 +62,7 @@ type Backend struct {
 // New makes a backend. It asks nothing yet.
 func New(o Options) (*Backend, error) {
 	log.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
-	live, err := client.New(o.Config, client.Options{Scheme: scheme, Mapper: mapper()})
+	live, err := client.New(o.Config, client.Options{Scheme: scheme.Scheme, Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
@@ -209,7 +210,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if err := b.seen.ready(); err != nil {
 		return tallyman.Observation{}, unreachable(err)
 	}
-	s, err := b.seen.scene(ctx, a.Ref())
+	s, err := b.seen.scene(a.Ref())
 	if err == nil && s.Job == nil && s.Pod == nil && a.Object != "" {
 		// What the informers do not know may be too new for them.
 		s, err = b.ask(ctx, a.Ref())
@@ -253,19 +254,19 @@ func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef) (Scene, erro
 		if err := b.live.List(ctx, &pods, options...); err != nil {
 			return s, err
 		}
-		s = s.with(jobs.Items, pods.Items)
+		s = s.with(pointers(jobs.Items), pointers(pods.Items))
 	}
 	return s, nil
 }
 
 // with adds the objects of an attempt. Of several Pods the youngest counts.
-func (s Scene) with(jobs []batchv1.Job, pods []corev1.Pod) Scene {
-	for i := range jobs {
-		s.Job = &jobs[i]
+func (s Scene) with(jobs []*batchv1.Job, pods []*corev1.Pod) Scene {
+	for _, j := range jobs {
+		s.Job = j
 	}
-	for i := range pods {
-		if s.Pod == nil || s.Pod.CreationTimestamp.Before(&pods[i].CreationTimestamp) {
-			s.Pod = &pods[i]
+	for _, p := range pods {
+		if s.Pod == nil || s.Pod.CreationTimestamp.Before(&p.CreationTimestamp) {
+			s.Pod = p
 		}
 	}
 	if s.Pod != nil {
@@ -274,9 +275,17 @@ func (s Scene) with(jobs []batchv1.Job, pods []corev1.Pod) Scene {
 	return s
 }
 
+func pointers[T any](values []T) []*T {
+	all := make([]*T, len(values))
+	for i := range values {
+		all[i] = &values[i]
+	}
+	return all
+}
+
 // Kill ends an attempt's Pod, or keeps it from coming.
 func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
-	s, err := b.seen.scene(ctx, a.Ref())
+	s, err := b.seen.scene(a.Ref())
 	if err != nil {
 		return unreachable(err)
 	}
@@ -310,7 +319,7 @@ func (b *Backend) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dur
 
 // Remove deletes an ended attempt's objects.
 func (b *Backend) Remove(ctx context.Context, ref tallyman.AttemptRef) error {
-	s, err := b.seen.scene(ctx, ref)
+	s, err := b.seen.scene(ref)
 	if err != nil {
 		return unreachable(err)
 	}

@@ -15,9 +15,9 @@ import (
 // when there is none.
 func (s Scene) failedCreate() *corev1.Event {
 	var newest *corev1.Event
-	for i, e := range s.Events {
-		if e.Reason == "FailedCreate" && (newest == nil || lastSeen(e).After(lastSeen(*newest))) {
-			newest = &s.Events[i]
+	for _, e := range s.Events {
+		if e.Reason == "FailedCreate" && (newest == nil || lastSeen(e).After(lastSeen(newest))) {
+			newest = e
 		}
 	}
 	return newest
@@ -185,10 +185,10 @@ func (s Scene) waiting(c corev1.ContainerStatus) *tallyman.Blocked {
 // not make some ten seconds later.
 func (s Scene) failedStart(container string) *tallyman.Blocked {
 	var newest *corev1.Event
-	for i, e := range s.Events {
+	for _, e := range s.Events {
 		about := e.Reason == "Failed" && strings.HasSuffix(e.InvolvedObject.FieldPath, "{"+container+"}")
-		if about && (newest == nil || !lastSeen(e).Before(lastSeen(*newest))) {
-			newest = &s.Events[i]
+		if about && (newest == nil || !lastSeen(e).Before(lastSeen(newest))) {
+			newest = e
 		}
 	}
 	if newest == nil {

@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,7 +39,7 @@ type Finding struct {
 // Check looks at everything that attempts in the cluster need. What cannot be
 // asked is broken, with the reason; the rest is then not asked.
 func (c Checkup) Check(ctx context.Context) []Finding {
-	live, err := client.New(c.Config, client.Options{Scheme: scheme})
+	live, err := client.New(c.Config, client.Options{Scheme: scheme.Scheme})
 	if err == nil {
 		err = live.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespaces[0], Verb: "get", Resource: "pods"}}})

@@ -64,12 +64,11 @@ func one(values authenticationv1.ExtraValue) string {
 // pod is the Pod of that name and UID: from memory, or when that does not know
 // it yet from the API server.
 func (b *Backend) pod(ctx context.Context, key client.ObjectKey, uid string) (*corev1.Pod, error) {
-	var pod corev1.Pod
-	err := b.seen.cache.Get(ctx, key, &pod)
-	if err != nil || string(pod.UID) != uid {
-		pod = corev1.Pod{}
-		err = b.live.Get(ctx, key, &pod)
+	if pod, there := b.seen.pods.get(key); there && string(pod.UID) == uid {
+		return pod, nil
 	}
+	var pod corev1.Pod
+	err := b.live.Get(ctx, key, &pod)
 	if apierrors.IsNotFound(err) || err == nil && string(pod.UID) != uid {
 		return nil, tallyman.Errorf(tallyman.Stale, "Pod %s is gone", key)
 	}

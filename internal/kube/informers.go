@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
 )
-
-var scheme = clientgoscheme.Scheme
 
 // Names of indexes.
 const (
@@ -31,79 +34,103 @@ const (
 )
 
 // informers keep what is ours in the cluster, and its warnings, in memory.
+// They are client-go's own: controller-runtime's cache copies a list each time
+// that it is asked for one, which at thousands of objects is most of what a
+// server would hold.
 type informers struct {
-	cache      cache.Cache
+	jobs       kept[*batchv1.Job]
+	pods       kept[*corev1.Pod]
+	events     kept[*corev1.Event]
+	all        []cache.SharedIndexInformer
 	namespaces []string
+	tell       func()
 	log        *slog.Logger
 	synced     atomic.Bool
 	broken     atomic.Pointer[error] // why they cannot watch just now
 }
 
+// kept are the objects of a kind that are in memory, an informer for each
+// namespace. They are not copies: they are to be looked at only.
+type kept[T client.Object] []cache.SharedIndexInformer
+
 func newInformers(cfg *rest.Config, namespaces []string, tell func(), log *slog.Logger) (*informers, error) {
-	in := &informers{log: log}
-	watched := map[string]cache.Config{}
-	for _, ns := range namespaces {
-		if _, twice := watched[ns]; !twice {
-			watched[ns] = cache.Config{}
-			in.namespaces = append(in.namespaces, ns)
-		}
-	}
-	mine := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{labelManagedBy: managedBy})}
-	warnings := cache.ByObject{Field: fields.OneTermEqualSelector("type", corev1.EventTypeWarning)}
-	var err error
-	in.cache, err = cache.New(cfg, cache.Options{
-		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: watched, DefaultTransform: lean,
-		ByObject:                 map[client.Object]cache.ByObject{&batchv1.Job{}: mine, &corev1.Pod{}: mine, &corev1.Event{}: warnings},
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { in.broken.Store(&err) },
-	})
+	core, err := corev1client.NewForConfig(protobuf(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("make the informers: %w", err)
 	}
-	ctx := context.Background()
-	for _, object := range []client.Object{&batchv1.Job{}, &corev1.Pod{}, &corev1.Event{}} {
-		name, index := byAttempt, attemptOf
-		if _, event := object.(*corev1.Event); event {
-			name, index = byObject, involved
+	batch, err := batchv1client.NewForConfig(protobuf(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("make the informers: %w", err)
+	}
+	in := &informers{tell: tell, log: log}
+	mine := func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{labelManagedBy: managedBy}.String() }
+	warnings := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("type", corev1.EventTypeWarning).String()
+	}
+	for _, ns := range namespaces {
+		if slices.Contains(in.namespaces, ns) {
+			continue
 		}
-		if err := in.cache.IndexField(ctx, object, name, index); err != nil {
-			return nil, fmt.Errorf("index %T: %w", object, err)
+		in.namespaces = append(in.namespaces, ns)
+		jobs, err1 := in.watch(cache.NewFilteredListWatchFromClient(batch.RESTClient(), "jobs", ns, mine), &batchv1.Job{}, byAttempt, attemptOf)
+		pods, err2 := in.watch(cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", ns, mine), &corev1.Pod{}, byAttempt, attemptOf)
+		events, err3 := in.watch(cache.NewFilteredListWatchFromClient(core.RESTClient(), "events", ns, warnings), &corev1.Event{}, byObject, involved)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return nil, err
 		}
-		inf, err := in.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
-		if err != nil {
-			return nil, fmt.Errorf("watch %T: %w", object, err)
-		}
-		if _, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { tell() },
-			UpdateFunc: func(was, is any) { in.moved(was, is, tell) },
-			DeleteFunc: func(any) { tell() },
-		}); err != nil {
-			return nil, fmt.Errorf("watch %T: %w", object, err)
-		}
+		in.jobs, in.pods, in.events = append(in.jobs, jobs), append(in.pods, pods), append(in.events, events)
 	}
 	return in, nil
 }
 
-// moved tells of what has changed: a resync brings what has not.
-func (in *informers) moved(was, is any, tell func()) {
+// protobuf asks for what an API server encodes, and we decode, fastest.
+func protobuf(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	return cfg
+}
+
+func (in *informers) watch(from *cache.ListWatch, kind client.Object, index string, of cache.IndexFunc) (cache.SharedIndexInformer, error) {
+	inf := cache.NewSharedIndexInformer(from, kind, 0, cache.Indexers{index: of})
+	_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { in.tell() },
+		UpdateFunc: in.moved,
+		DeleteFunc: func(any) { in.tell() },
+	})
+	err = errors.Join(err, inf.SetTransform(lean), inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { in.broken.Store(&err) }))
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	}
+	in.all = append(in.all, inf)
+	return inf, nil
+}
+
+// moved tells of what has changed: a list that is asked for again brings what
+// has not.
+func (in *informers) moved(was, is any) {
 	a, ok := was.(client.Object)
 	b, also := is.(client.Object)
 	if !ok || !also || a.GetResourceVersion() != b.GetResourceVersion() {
-		tell()
+		in.tell()
 	}
 }
 
-func attemptOf(o client.Object) []string {
-	if ref, ok := refOf(o.GetLabels()); ok {
-		return []string{ref.String()}
+func attemptOf(o any) ([]string, error) {
+	object, err := meta.Accessor(o)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if ref, ok := refOf(object.GetLabels()); ok {
+		return []string{ref.String()}, nil
+	}
+	return nil, nil
 }
 
-func involved(o client.Object) []string {
+func involved(o any) ([]string, error) {
 	if e, ok := o.(*corev1.Event); ok {
-		return []string{string(e.InvolvedObject.UID)}
+		return []string{string(e.InvolvedObject.UID)}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // run watches until ctx ends. Reflectors say nothing of a cluster that is not
@@ -111,15 +138,13 @@ func involved(o client.Object) []string {
 func (in *informers) run(ctx context.Context, ask func(context.Context) error) error {
 	listing, listed := context.WithCancel(ctx)
 	defer listed()
-	go func() {
-		if began := time.Now(); in.cache.WaitForCacheSync(ctx) {
-			in.synced.Store(true)
-			debug.FreeOSMemory() // listing has left much behind, and little of it is needed
-			in.log.InfoContext(ctx, "the cluster is watched", "took", time.Since(began).Round(time.Millisecond))
-		}
-		listed()
-	}()
-	go func() {
+	var has []cache.InformerSynced
+	for _, inf := range in.all {
+		go inf.RunWithContext(ctx) // not waited for: a reflector that cannot reach the cluster sleeps through ctx's end
+		has = append(has, inf.HasSynced)
+	}
+	var asking sync.WaitGroup
+	asking.Go(func() {
 		for listing.Err() == nil {
 			if err := ask(listing); err != nil && listing.Err() == nil {
 				in.broken.Store(&err)
@@ -129,15 +154,17 @@ func (in *informers) run(ctx context.Context, ask func(context.Context) error) e
 			case <-time.After(askPeriod):
 			}
 		}
-	}()
-	ended := make(chan error, 1)
-	go func() { ended <- in.cache.Start(ctx) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return nil // a reflector that cannot reach the cluster sleeps through that
+	})
+	defer asking.Wait()
+	defer listed()
+	if began := time.Now(); cache.WaitForCacheSync(ctx.Done(), has...) {
+		in.synced.Store(true)
+		listed()
+		debug.FreeOSMemory() // listing has left much behind, and little of it is needed
+		in.log.InfoContext(ctx, "the cluster is watched", "took", time.Since(began).Round(time.Millisecond))
 	}
+	<-ctx.Done()
+	return nil
 }
 
 const askPeriod = 2 * time.Second
@@ -153,33 +180,67 @@ func (in *informers) ready() error {
 	return errors.New("its objects are still being listed")
 }
 
+// all are the objects of a kind.
+func (k kept[T]) all() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, inf := range k {
+			for _, o := range inf.GetIndexer().List() {
+				if object, ok := o.(T); ok && !yield(object) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// by are the objects that an index has under a value.
+func (k kept[T]) by(index, value string) ([]T, error) {
+	var found []T
+	for _, inf := range k {
+		all, err := inf.GetIndexer().ByIndex(index, value)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range all {
+			if object, ok := o.(T); ok {
+				found = append(found, object)
+			}
+		}
+	}
+	return found, nil
+}
+
+// get is the object of that name, and whether there is one.
+func (k kept[T]) get(key client.ObjectKey) (object T, there bool) {
+	for _, inf := range k {
+		if o, ok, err := inf.GetIndexer().GetByKey(key.String()); err == nil && ok {
+			object, there = o.(T)
+			return object, there
+		}
+	}
+	return object, false
+}
+
 // labelsOf selects an attempt's objects.
 func labelsOf(ref tallyman.AttemptRef) client.MatchingLabels {
 	return client.MatchingLabels{labelManagedBy: managedBy, labelRun: ref.RunID, labelAttempt: fmt.Sprint(ref.Number)}
 }
 
-// scene is what memory has of an attempt. Its objects are not copies: they are
-// to be looked at only.
-func (in *informers) scene(ctx context.Context, ref tallyman.AttemptRef) (Scene, error) {
-	var s Scene
+// scene is what memory has of an attempt.
+func (in *informers) scene(ref tallyman.AttemptRef) (Scene, error) {
 	if err := in.ready(); err != nil {
-		return s, err
+		return Scene{}, err
 	}
-	var jobs batchv1.JobList
-	var pods corev1.PodList
-	mine := client.MatchingFields{byAttempt: ref.String()}
-	if err := errors.Join(in.cache.List(ctx, &jobs, mine, client.UnsafeDisableDeepCopy), in.cache.List(ctx, &pods, mine, client.UnsafeDisableDeepCopy)); err != nil {
-		return s, err
-	}
-	s = s.with(jobs.Items, pods.Items)
+	jobs, err1 := in.jobs.by(byAttempt, ref.String())
+	pods, err2 := in.pods.by(byAttempt, ref.String())
+	s := Scene{}.with(jobs, pods)
+	err := errors.Join(err1, err2)
 	for _, object := range s.objects() {
-		var events corev1.EventList
-		if err := in.cache.List(ctx, &events, client.MatchingFields{byObject: string(object.GetUID())}, client.UnsafeDisableDeepCopy); err != nil {
-			return s, err
-		}
-		s.Events = append(s.Events, events.Items...)
+		events, err3 := in.events.by(byObject, string(object.GetUID()))
+		err = errors.Join(err, err3)
+		s.Events = append(s.Events, events...)
 	}
-	return s, nil
+	return s, err
 }
 
 func (s Scene) objects() []client.Object {

@@ -17,7 +17,7 @@ import (
 type Scene struct {
 	Job     *batchv1.Job        // nil: there is none
 	Pod     *corev1.Pod         // nil: there is none
-	Events  []corev1.Event      // warnings about either
+	Events  []*corev1.Event     // warnings about either
 	Made    bool                // the object was made once
 	Bare    bool                // the agent is the container's own process
 	Biggest corev1.ResourceList // what the largest node offers of each resource, nil when that is not known
@@ -154,7 +154,7 @@ func (s Scene) evidence() *tallyman.Evidence {
 	return e
 }
 
-func lastSeen(e corev1.Event) time.Time {
+func lastSeen(e *corev1.Event) time.Time {
 	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time} {
 		if !t.IsZero() {
 			return t

@@ -89,7 +89,7 @@ func podSays(reason, message string) func(*Scene) {
 
 func warned(reason, message string) func(*Scene) {
 	return func(s *Scene) {
-		s.Events = append(s.Events, corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(noon.Add(time.Duration(len(s.Events)) * time.Second))})
+		s.Events = append(s.Events, &corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(noon.Add(time.Duration(len(s.Events)) * time.Second))})
 	}
 }
 
@@ -327,7 +327,7 @@ func TestLookAtALivingOne(t *testing.T) {
 func TestTheEvidence(t *testing.T) {
 	e := look(t, scene(ended(3, "Error", "x"), warned("BackOff", " restarting "), func(s *Scene) {
 		s.Pod.Status.InitContainerStatuses = append(s.Pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "tallyman-init", State: terminated(0, "Completed", "")})
-		s.Events = append(s.Events, corev1.Event{Type: corev1.EventTypeNormal, Reason: "Pulled"})
+		s.Events = append(s.Events, &corev1.Event{Type: corev1.EventTypeNormal, Reason: "Pulled"})
 		s.Pod.Status.InitContainerStatuses = append(s.Pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "proxy", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 	})).Evidence
 	if e.Pod != "run-x" || e.Node != "node" || e.ScheduledAt == nil || len(e.Events) != 1 || e.Events[0].Message != "restarting" {

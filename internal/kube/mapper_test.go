@@ -6,6 +6,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
@@ -15,11 +16,11 @@ func TestMapper(t *testing.T) {
 		&corev1.Pod{}, &corev1.PodList{}, &batchv1.Job{}, &batchv1.JobList{}, &corev1.Event{}, &corev1.EventList{},
 		&corev1.ResourceQuotaList{}, &corev1.ConfigMap{},
 	} {
-		if namespaced, err := apiutil.IsObjectNamespaced(o, scheme, mapper()); err != nil || !namespaced {
+		if namespaced, err := apiutil.IsObjectNamespaced(o, scheme.Scheme, mapper()); err != nil || !namespaced {
 			t.Errorf("%T: %v, %v", o, namespaced, err)
 		}
 	}
-	if namespaced, err := apiutil.IsObjectNamespaced(&corev1.NodeList{}, scheme, mapper()); err != nil || namespaced {
+	if namespaced, err := apiutil.IsObjectNamespaced(&corev1.NodeList{}, scheme.Scheme, mapper()); err != nil || namespaced {
 		t.Errorf("nodes: %v, %v", namespaced, err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -86,9 +85,7 @@ func (s *scribe) run(ctx context.Context) {
 	defer t.Stop()
 	for {
 		if s.backend.seen.ready() == nil {
-			if err := s.look(ctx, &writing); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "looking for Pods without a runner", "err", err)
-			}
+			s.look(ctx, &writing)
 		}
 		select {
 		case <-ctx.Done():
@@ -101,24 +98,20 @@ func (s *scribe) run(ctx context.Context) {
 
 // look begins a page for each bare Pod whose agent has begun, and forgets the
 // Pods that are gone.
-func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) error {
-	var pods corev1.PodList
-	bare := client.MatchingLabels{labelRunner: string(tallyman.RunnerBare)}
-	if err := s.backend.seen.cache.List(ctx, &pods, bare, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
+func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	there := map[types.UID]bool{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	for pod := range s.backend.seen.pods.all() {
+		if pod.Labels[labelRunner] != string(tallyman.RunnerBare) {
+			continue
+		}
 		there[pod.UID] = true
 		if s.pods[pod.UID] != nil || startOf(pod).IsZero() {
 			continue
 		}
 		p := &page{since: time.Now()}
 		s.pods[pod.UID] = p
-		pod = pod.DeepCopy()
 		writing.Go(func() { s.follow(ctx, pod, p) })
 	}
 	for uid, p := range s.pods {
@@ -126,7 +119,6 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) error {
 			delete(s.pods, uid)
 		}
 	}
-	return nil
 }
 
 // startOf is when a Pod's agent began, zero before that.
@@ -328,7 +320,7 @@ func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
 	for until := time.Now().Add(endPatience); ; {
-		scene, err := e.backend.seen.scene(ctx, e.ref)
+		scene, err := e.backend.seen.scene(e.ref)
 		if err != nil {
 			return nil, err
 		}

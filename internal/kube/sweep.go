@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,12 +45,7 @@ func (b *Backend) every(ctx context.Context, period time.Duration, what string, 
 // sweep removes what is done with: sidecars that do not end when their agent
 // has, and objects whose attempt is kept elsewhere.
 func (b *Backend) sweep(ctx context.Context, now time.Time) error {
-	var pods corev1.PodList
-	if err := b.seen.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
+	for p := range b.seen.pods.all() {
 		agent := agentStatus(p)
 		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && agent != nil && agent.State.Terminated != nil &&
 			now.Sub(agent.State.Terminated.FinishedAt.Time) > sidecarGrace {
@@ -60,20 +54,14 @@ func (b *Backend) sweep(ctx context.Context, now time.Time) error {
 			}
 		}
 	}
-	var jobs batchv1.JobList
-	if err := b.seen.cache.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	for i := range jobs.Items {
-		j := &jobs.Items[i]
+	for j := range b.seen.jobs.all() {
 		if c := jobEnded(j); c != nil && now.Sub(c.LastTransitionTime.Time) > b.o.Ended {
 			if err := b.sweepKept(ctx, j, Scene{Job: j}); err != nil {
 				return err
 			}
 		}
 	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
+	for p := range b.seen.pods.all() {
 		agent := agentStatus(p)
 		if metav1.GetControllerOf(p) == nil && agent != nil && agent.State.Terminated != nil && now.Sub(agent.State.Terminated.FinishedAt.Time) > b.o.Ended {
 			if err := b.sweepKept(ctx, p, Scene{Pod: p}); err != nil {

@@ -24,23 +24,18 @@ const (
 // wake makes the Job controller try again once a quota has room: by itself it
 // does so after a minute at worst. A change to the Job makes it look.
 func (b *Backend) wake(ctx context.Context, now time.Time) error {
-	var jobs batchv1.JobList
-	if err := b.seen.cache.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
 	quotas := map[string]*corev1.ResourceQuotaList{}
-	for i := range jobs.Items {
-		j := &jobs.Items[i]
+	for j := range b.seen.jobs.all() {
 		ref, ours := refOf(j.Labels)
 		if !ours || j.DeletionTimestamp != nil || j.Status.Active > 0 || jobEnded(j) != nil {
 			continue
 		}
-		s, err := b.seen.scene(ctx, ref)
+		s, err := b.seen.scene(ref)
 		if err != nil {
 			return err
 		}
 		e := s.overQuota()
-		if e == nil || !mayWake(j, lastSeen(*e), now) {
+		if e == nil || !mayWake(j, lastSeen(e), now) {
 			continue
 		}
 		list := quotas[j.Namespace]

@@ -68,7 +68,7 @@ func TestMayWake(t *testing.T) {
 func TestOverQuota(t *testing.T) {
 	event := func(words string) func(*Scene) {
 		return func(s *Scene) {
-			s.Events = append(s.Events, corev1.Event{Reason: "FailedCreate", Message: "Error creating: " + words, LastTimestamp: metav1.NewTime(noon)})
+			s.Events = append(s.Events, &corev1.Event{Reason: "FailedCreate", Message: "Error creating: " + words, LastTimestamp: metav1.NewTime(noon)})
 		}
 	}
 	for name, c := range map[string]struct {
