@@ -42,7 +42,7 @@ func check(ctx context.Context, o cli.CheckOptions) []cli.Finding {
 		return []cli.Finding{{What: "cluster", Found: err.Error(), Mend: "name a file with --kubeconfig"}}
 	}
 	cfg.Timeout = patience
-	c := kube.Checkup{Config: cfg, Namespaces: namespaces(o.Config), Agents: o.Agents, Cluster: cluster(o.Config, o.CA)}
+	c := kube.Checkup{Config: cfg, Namespaces: namespaces(o.Config), Agents: o.Agents, Cluster: cluster(o.Config, o.CA), Owner: o.Config.Owner}
 	if o.Serves {
 		c.NewID = o.NewID
 	}

@@ -220,6 +220,8 @@ func (c *Controller) write(ctx context.Context, k key, u *unstructured.Unstructu
 // count keeps the figures of the agents: soon when runs have changed, but not
 // more often than is calm, and now and then in any case.
 func (c *Controller) count(ctx context.Context) {
+	again := time.NewTicker(usual)
+	defer again.Stop()
 	for {
 		all := c.recount(ctx)
 		if all != nil && ctx.Err() == nil {
@@ -232,7 +234,7 @@ func (c *Controller) count(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.o.Changed:
-		case <-time.After(usual):
+		case <-again.C:
 			c.everything()
 		}
 	}

@@ -70,8 +70,8 @@ func TestAnAttemptIsDriven(t *testing.T) {
 				s.at(21, func() {})
 			},
 		},
-		"stopped before it was started": {
-			"end Stopped@0\ngone@0\nforget@0",
+		"stopped before it was started, as far as anybody knows": {
+			"kill@0\nend Stopped@0\ngone@0\nforget@0",
 			func(s *stage) {
 				s.stops()
 				s.serve()

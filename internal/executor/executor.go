@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
@@ -150,7 +151,18 @@ func (x *Executor) pass(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	x.forget(active)
 	return errors.Join(append(errs, x.payOwed(ctx))...)
+}
+
+// forget drops what is remembered of attempts that are active no more: another
+// process may have freed their slots.
+func (x *Executor) forget(active []tallyman.Active) {
+	still := make(map[tallyman.AttemptRef]bool, len(active))
+	for _, a := range active {
+		still[a.Attempt.Ref()] = true
+	}
+	maps.DeleteFunc(x.seen, func(ref tallyman.AttemptRef, _ *memory) bool { return !still[ref] })
 }
 
 // drive makes right what is not, for one attempt.
@@ -225,6 +237,10 @@ func (x *Executor) end(ctx context.Context, ref tallyman.AttemptRef, s tallyman.
 func (x *Executor) start(ctx context.Context, a tallyman.Active) error {
 	ref := a.Attempt.Ref()
 	if a.Run.StopRequestedAt != nil {
+		// It may have been started, and nobody was told so.
+		if err := x.backend.Kill(ctx, a.Attempt); err != nil {
+			return err
+		}
 		return x.end(ctx, ref, tallyman.Settlement{Reason: a.Run.StopReason, Message: a.Run.Message})
 	}
 	w, err := x.service.Assign(ctx, a)

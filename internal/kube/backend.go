@@ -100,6 +100,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	working.Go(func() {
 		b.every(ctx, wakePeriod, "looking for room in quotas; Jobs that wait for it take up to a minute longer", b.wake)
 	})
+	working.Go(func() { b.every(ctx, deadlinePeriod, "ending Pods at their deadline", b.holdDeadlines) })
 	working.Go(func() { b.scribe.run(ctx) })
 	defer working.Wait()
 	defer cancel()
@@ -210,10 +211,10 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if err := b.seen.ready(); err != nil {
 		return tallyman.Observation{}, unreachable(err)
 	}
-	s, err := b.seen.scene(a.Ref())
-	if err == nil && s.Job == nil && s.Pod == nil && a.Object != "" {
+	s, err := b.seen.scene(a.Ref(), a.Object)
+	if err == nil && s.Pod == nil && (s.Job == nil && a.Object != "" || s.Job != nil && jobEnded(s.Job) != nil) {
 		// What the informers do not know may be too new for them.
-		s, err = b.ask(ctx, a.Ref())
+		s, err = b.ask(ctx, a.Ref(), a.Object)
 	}
 	if err != nil {
 		return tallyman.Observation{}, unreachable(err)
@@ -234,7 +235,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 		// It is over when its journal is.
 		return tallyman.Observation{Running: true, Deaf: true, Process: o.Process, Evidence: o.Evidence}, nil
 	}
-	if o.Gone && s.Pod != nil && !a.Gone {
+	if o.Gone && s.Pod != nil && !a.Gone && s.lost() == nil { // a lost node shows no logs
 		b.addOutput(ctx, s.Pod, o.Evidence, a.Journal == "")
 		o.Cause = notExecutable(o.Cause, o.Evidence)
 	}
@@ -242,7 +243,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 }
 
 // ask looks for an attempt's objects at the API server.
-func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef) (Scene, error) {
+func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef, object string) (Scene, error) {
 	var s Scene
 	for _, ns := range b.seen.namespaces {
 		options := []client.ListOption{client.InNamespace(ns), labelsOf(ref)}
@@ -254,17 +255,24 @@ func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef) (Scene, erro
 		if err := b.live.List(ctx, &pods, options...); err != nil {
 			return s, err
 		}
-		s = s.with(pointers(jobs.Items), pointers(pods.Items))
+		s = s.with(object, pointers(jobs.Items), pointers(pods.Items))
 	}
 	return s, nil
 }
 
-// with adds the objects of an attempt. Of several Pods the youngest counts.
-func (s Scene) with(jobs []*batchv1.Job, pods []*corev1.Pod) Scene {
+// with adds the objects of an attempt: of those that carry its labels the one
+// that was made for it and its Pod, once that is recorded. Others are copies
+// that somebody has made. Of several Pods the youngest counts.
+func (s Scene) with(object string, jobs []*batchv1.Job, pods []*corev1.Pod) Scene {
 	for _, j := range jobs {
-		s.Job = j
+		if object == "" || string(j.UID) == object {
+			s.Job = j
+		}
 	}
 	for _, p := range pods {
+		if object != "" && objectOf(p) != object {
+			continue
+		}
 		if s.Pod == nil || s.Pod.CreationTimestamp.Before(&p.CreationTimestamp) {
 			s.Pod = p
 		}
@@ -275,6 +283,17 @@ func (s Scene) with(jobs []*batchv1.Job, pods []*corev1.Pod) Scene {
 	return s
 }
 
+// objectOf is the UID of the object that a Pod came from: its Job, or itself.
+func objectOf(p *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(p); owner != nil {
+		if owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() {
+			return string(owner.UID)
+		}
+		return "" // somebody else's
+	}
+	return string(p.UID)
+}
+
 func pointers[T any](values []T) []*T {
 	all := make([]*T, len(values))
 	for i := range values {
@@ -283,9 +302,13 @@ func pointers[T any](values []T) []*T {
 	return all
 }
 
-// Kill ends an attempt's Pod, or keeps it from coming.
+// Kill ends an attempt's Pod, or keeps it from coming: also one whose making
+// was not answered.
 func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
-	s, err := b.seen.scene(a.Ref())
+	s, err := b.seen.scene(a.Ref(), a.Object)
+	if err == nil && s.Job == nil && s.Pod == nil {
+		s, err = b.ask(ctx, a.Ref(), a.Object)
+	}
 	if err != nil {
 		return unreachable(err)
 	}
@@ -319,7 +342,11 @@ func (b *Backend) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dur
 
 // Remove deletes an ended attempt's objects.
 func (b *Backend) Remove(ctx context.Context, ref tallyman.AttemptRef) error {
-	s, err := b.seen.scene(ref)
+	object, err := b.o.Object(ctx, ref)
+	if err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
+		return err
+	}
+	s, err := b.seen.scene(ref, object)
 	if err != nil {
 		return unreachable(err)
 	}
@@ -334,8 +361,9 @@ func (b *Backend) remove(ctx context.Context, s Scene) error {
 		}
 		object = s.Pod
 	}
-	err := b.live.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if err != nil && !apierrors.IsNotFound(err) {
+	uid := object.GetUID()
+	err := b.live.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return unreachable(err)
 	}
 	return nil

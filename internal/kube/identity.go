@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
@@ -85,13 +83,10 @@ func (b *Backend) checkOwner(ctx context.Context, ref tallyman.AttemptRef, pod *
 	if err != nil {
 		return err
 	}
-	owner := metav1.GetControllerOf(pod)
-	switch {
-	case made == "":
+	switch made {
+	case "":
 		return tallyman.Errorf(tallyman.Unavailable, "attempt %s: what was made for it is not recorded yet", ref)
-	case owner == nil && string(pod.UID) == made:
-		return nil
-	case owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() && string(owner.UID) == made:
+	case objectOf(pod):
 		return nil
 	}
 	return tallyman.Errorf(tallyman.Stale, "attempt %s: Pod %s was not made for it", ref, pod.Name)

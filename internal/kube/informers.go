@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -97,12 +99,22 @@ func (in *informers) watch(from *cache.ListWatch, kind client.Object, index stri
 		UpdateFunc: in.moved,
 		DeleteFunc: func(any) { in.tell() },
 	})
-	err = errors.Join(err, inf.SetTransform(lean), inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { in.broken.Store(&err) }))
+	err = errors.Join(err, inf.SetTransform(lean), inf.SetWatchErrorHandlerWithContext(in.failed))
 	if err != nil {
 		return nil, fmt.Errorf("watch %T: %w", kind, err)
 	}
 	in.all = append(in.all, inf)
 	return inf, nil
+}
+
+// failed keeps why the cluster cannot be watched, and says so once.
+func (in *informers) failed(ctx context.Context, _ *cache.Reflector, err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) {
+		return // it lists again, or watches on
+	}
+	if was := in.broken.Swap(&err); was == nil || (*was).Error() != err.Error() {
+		in.log.WarnContext(ctx, "watching the cluster; what happens there is not seen until it works again", "err", err)
+	}
 }
 
 // moved tells of what has changed: a list that is asked for again brings what
@@ -226,14 +238,15 @@ func labelsOf(ref tallyman.AttemptRef) client.MatchingLabels {
 	return client.MatchingLabels{labelManagedBy: managedBy, labelRun: ref.RunID, labelAttempt: fmt.Sprint(ref.Number)}
 }
 
-// scene is what memory has of an attempt.
-func (in *informers) scene(ref tallyman.AttemptRef) (Scene, error) {
+// scene is what memory has of an attempt for which that object was made; "":
+// which one is not recorded yet.
+func (in *informers) scene(ref tallyman.AttemptRef, object string) (Scene, error) {
 	if err := in.ready(); err != nil {
 		return Scene{}, err
 	}
 	jobs, err1 := in.jobs.by(byAttempt, ref.String())
 	pods, err2 := in.pods.by(byAttempt, ref.String())
-	s := Scene{}.with(jobs, pods)
+	s := Scene{}.with(object, jobs, pods)
 	err := errors.Join(err1, err2)
 	for _, object := range s.objects() {
 		events, err3 := in.events.by(byObject, string(object.GetUID()))

@@ -211,6 +211,15 @@ func TestASpecThatIsRefused(t *testing.T) {
 		{"our annotation", func(w *Work) {
 			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"annotations": {"tallyman.dev/server-ca": "x"}}}`)
 		}, []string{"spec.podTemplate.metadata.annotations: tallyman.dev/server-ca"}},
+		{"the server's labels", func(w *Work) {
+			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"labels": {"app.kubernetes.io/component": "server"}}}`)
+		}, []string{"spec.podTemplate.metadata.labels: app.kubernetes.io/component"}},
+		{"no AppArmor by annotation", func(w *Work) {
+			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/agent": "unconfined"}}}`)
+		}, []string{"spec.podTemplate.metadata.annotations: container.apparmor"}},
+		{"a finalizer", func(w *Work) {
+			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"finalizers": ["example.com/never"]}}`)
+		}, []string{"spec.podTemplate.metadata: finalizers"}},
 		{"node's network", template(`{"hostNetwork": true}`), []string{"spec.podTemplate.spec.hostNetwork: "}},
 		{"node's processes", template(`{"hostPID": true}`), []string{"spec.podTemplate.spec.hostPID: "}},
 		{"node's memory", template(`{"hostIPC": true}`), []string{"spec.podTemplate.spec.hostIPC: "}},
@@ -225,6 +234,16 @@ func TestASpecThatIsRefused(t *testing.T) {
 		{"may be root", template(`{"securityContext": {"runAsNonRoot": false}}`), []string{"spec.podTemplate.spec.securityContext.runAsNonRoot: "}},
 		{"unconfined", template(`{"securityContext": {"seccompProfile": {"type": "Unconfined"}}}`), []string{"spec.podTemplate.spec.securityContext.seccompProfile: "}},
 		{"our init container", template(`{"initContainers": [{"name": "tallyman-init"}]}`), []string{"spec.podTemplate.spec.initContainers[tallyman-init]: "}},
+		{"sysctls", template(`{"securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "0"}]}}`), []string{"spec.podTemplate.spec.securityContext.sysctls: "}},
+		{"another SELinux type", template(`{"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}`), []string{"spec.podTemplate.spec.securityContext.seLinuxOptions: "}},
+		{"no AppArmor", template(`{"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}`), []string{"spec.podTemplate.spec.securityContext.appArmorProfile: "}},
+		{"no AppArmor there", agent(`"securityContext": {"appArmorProfile": {"type": "Unconfined"}}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.appArmorProfile: "}},
+		{"run again and again", agent(`"restartPolicy": "Always"`), []string{"spec.podTemplate.spec.containers[agent].restartPolicy: "}},
+		{"run again by rule", agent(`"restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]`), []string{"spec.podTemplate.spec.containers[agent].restartPolicy: "}},
+		{"an init container again", template(`{"initContainers": [{"name": "x", "restartPolicy": "OnFailure"}]}`), []string{"spec.podTemplate.spec.initContainers[x].restartPolicy: "}},
+		{"the runner's place, written otherwise", agent(`"volumeMounts": [{"name": "d", "mountPath": "//tallyman/."}]`), []string{"spec.podTemplate.spec.containers[agent].volumeMounts: "}},
+		{"the workspace, written otherwise", agent(`"volumeMounts": [{"name": "d", "mountPath": "/workspace/"}]`), []string{"spec.podTemplate.spec.containers[agent].volumeMounts: "}},
+		{"the runner's volume", template(`{"initContainers": [{"name": "x", "volumeMounts": [{"name": "tallyman-runner", "mountPath": "/x"}]}]}`), []string{"spec.podTemplate.spec.initContainers[x].volumeMounts: "}},
 		{"privileged", agent(`"securityContext": {"privileged": true}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.privileged: "}},
 		{"escalation", agent(`"securityContext": {"allowPrivilegeEscalation": true}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.allowPrivilegeEscalation: "}},
 		{"capability", agent(`"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.capabilities.add: ", "NET_ADMIN"}},

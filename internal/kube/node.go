@@ -53,13 +53,33 @@ func (s Scene) overtime() bool {
 	return limit != nil && start != nil && s.Now.Sub(start.Time) > time.Duration(*limit)*time.Second+orphanMargin
 }
 
-// silence asks about the node of an attempt whose runner is not heard of; nil
-// while it is.
+// newNode is how long a Pod's node may be one that is not in memory yet.
+const newNode = time.Minute
+
+// silence asks about the node of an attempt whose runner is not heard of, or
+// that has none; nil while there is nothing to ask.
 func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, pod *corev1.Pod) *Silence {
-	if a.LastContact == nil || pod == nil || pod.Spec.NodeName == "" {
+	if pod == nil || pod.Spec.NodeName == "" {
 		return nil
 	}
-	q := &Silence{Since: *a.LastContact, Orphan: b.o.Orphan}
+	q := &Silence{Orphan: b.o.Orphan}
+	bare := pod.Labels[labelRunner] == string(tallyman.RunnerBare)
+	switch {
+	case a.LastContact != nil:
+		q.Since = *a.LastContact
+	case a.Journal != "" && !bare:
+		return nil
+	default:
+		// Nobody could be heard yet, or ever. A new node may not be known.
+		c := condition(pod, corev1.PodScheduled)
+		if c == nil || time.Since(c.LastTransitionTime.Time) < newNode {
+			return nil
+		}
+		q.Since = c.LastTransitionTime.Time
+		if bare {
+			q.Orphan = 0
+		}
+	}
 	all, err := b.nodes.list(ctx)
 	switch {
 	case apierrors.IsForbidden(err):

@@ -139,8 +139,8 @@ func (s *scribe) follow(ctx context.Context, pod *corev1.Pod, p *page) {
 	ref, ours := refOf(pod.Labels)
 	for wait := 100 * time.Millisecond; ours; wait = min(2*wait, 5*time.Second) {
 		err := s.writeOnce(ctx, ref, pod)
-		if err == nil || tallyman.CodeOf(err) == tallyman.NotFound {
-			break // all is written, or its run is not this server's
+		if code := tallyman.CodeOf(err); err == nil || code == tallyman.NotFound || code == tallyman.Stale {
+			break // all is written, or it is not a Pod of this server's
 		}
 		if ctx.Err() != nil {
 			return
@@ -175,7 +175,10 @@ type entry struct {
 // with it until the agent has ended.
 func (s *scribe) writeOnce(ctx context.Context, ref tallyman.AttemptRef, pod *corev1.Pod) error {
 	e := &entry{scribe: s, ref: ref, pod: pod, journal: "pod-" + string(pod.UID)}
-	var err error
+	err := s.backend.checkOwner(ctx, ref, pod)
+	if err != nil {
+		return err
+	}
 	if e.next, err = s.history.Next(ctx, e.journal); err != nil {
 		return err
 	}
@@ -199,8 +202,6 @@ func (s *scribe) writeOnce(ctx context.Context, ref tallyman.AttemptRef, pod *co
 	if e.place.ended != nil {
 		return e.report(ctx, *e.place.ended)
 	}
-	stop := e.holdDeadline(ctx)
-	defer stop()
 	for {
 		if _, err := e.read(ctx, true); err != nil {
 			return err
@@ -212,8 +213,8 @@ func (s *scribe) writeOnce(ctx context.Context, ref tallyman.AttemptRef, pod *co
 		if end == nil {
 			continue
 		}
-		if err := e.readRest(ctx); err != nil {
-			return err
+		if err := e.readRest(ctx); err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
+			return err // where the Pod is gone by now, its end is known all the same
 		}
 		return e.finish(ctx, *end)
 	}
@@ -320,7 +321,7 @@ func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
 	for until := time.Now().Add(endPatience); ; {
-		scene, err := e.backend.seen.scene(e.ref)
+		scene, err := e.backend.seen.scene(e.ref, objectOf(e.pod))
 		if err != nil {
 			return nil, err
 		}
@@ -376,18 +377,4 @@ func (e *entry) finish(ctx context.Context, f tallyman.Fact) error {
 		return err
 	}
 	return e.report(ctx, f)
-}
-
-// holdDeadline ends the Pod when its agent has had its time.
-func (e *entry) holdDeadline(ctx context.Context) (stop func()) {
-	limit := deadlineOf(e.pod)
-	if limit == 0 {
-		return func() {}
-	}
-	t := time.AfterFunc(time.Until(startOf(e.pod).Add(limit)), func() {
-		if err := e.backend.deletePod(ctx, e.pod, e.backend.o.Grace); err != nil {
-			e.log.WarnContext(ctx, "ending a Pod at its deadline", "attempt", e.ref.String(), "err", err)
-		}
-	})
-	return func() { t.Stop() }
 }

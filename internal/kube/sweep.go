@@ -2,19 +2,20 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
 )
 
 const (
-	sweepPeriod  = 10 * time.Second
-	sidecarGrace = 5 * time.Second // after the agent, for what beside it does not end
+	sweepPeriod    = 10 * time.Second
+	deadlinePeriod = time.Second
+	sidecarGrace   = 5 * time.Second // after the agent, for what beside it does not end
 )
 
 // every looks at what is in memory, again and again. What goes wrong is told
@@ -43,47 +44,107 @@ func (b *Backend) every(ctx context.Context, period time.Duration, what string, 
 }
 
 // sweep removes what is done with: sidecars that do not end when their agent
-// has, and objects whose attempt is kept elsewhere.
+// has, and objects whose attempt is kept elsewhere. What fails with one is no
+// reason to leave the others.
 func (b *Backend) sweep(ctx context.Context, now time.Time) error {
+	var errs []error
 	for p := range b.seen.pods.all() {
-		agent := agentStatus(p)
-		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && agent != nil && agent.State.Terminated != nil &&
-			now.Sub(agent.State.Terminated.FinishedAt.Time) > sidecarGrace {
-			if err := b.live.Delete(ctx, p, client.Preconditions{UID: &p.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return err
-			}
+		errs = append(errs, b.sweepSidecars(ctx, p, now))
+		if at := endOf(p); metav1.GetControllerOf(p) == nil && !at.IsZero() && now.Sub(at) > b.o.Ended {
+			errs = append(errs, b.sweepKept(ctx, Scene{Pod: p}, now.Sub(at)))
 		}
 	}
 	for j := range b.seen.jobs.all() {
 		if c := jobEnded(j); c != nil && now.Sub(c.LastTransitionTime.Time) > b.o.Ended {
-			if err := b.sweepKept(ctx, j, Scene{Job: j}); err != nil {
-				return err
-			}
+			errs = append(errs, b.sweepKept(ctx, Scene{Job: j}, now.Sub(c.LastTransitionTime.Time)))
 		}
 	}
-	for p := range b.seen.pods.all() {
-		agent := agentStatus(p)
-		if metav1.GetControllerOf(p) == nil && agent != nil && agent.State.Terminated != nil && now.Sub(agent.State.Terminated.FinishedAt.Time) > b.o.Ended {
-			if err := b.sweepKept(ctx, p, Scene{Pod: p}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// sweepKept removes an ended object once its attempt's record is complete.
-func (b *Backend) sweepKept(ctx context.Context, o client.Object, s Scene) error {
+// sweepSidecars ends a Pod of this server whose agent has ended, once what the
+// agent has printed is kept.
+func (b *Backend) sweepSidecars(ctx context.Context, p *corev1.Pod, now time.Time) error {
+	ref, ours := refOf(p.Labels)
+	agent := agentStatus(p)
+	if !ours || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil || agent == nil || agent.State.Terminated == nil ||
+		now.Sub(agent.State.Terminated.FinishedAt.Time) <= sidecarGrace {
+		return nil
+	}
+	if p.Labels[labelRunner] == string(tallyman.RunnerBare) && !b.scribe.finished(p, now) {
+		return nil
+	}
+	if _, err := b.o.Kept(ctx, ref); err != nil {
+		return unlessUnknown(err) // another server's
+	}
+	return b.deletePod(ctx, p, time.Duration(graceSeconds)*time.Second)
+}
+
+// endOf is when a Pod has ended, zero before that: also one whose containers
+// never began.
+func endOf(p *corev1.Pod) time.Time {
+	agent := agentStatus(p)
+	switch {
+	case agent != nil && agent.State.Terminated != nil:
+		return agent.State.Terminated.FinishedAt.Time
+	case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+		return time.Time{}
+	}
+	at := p.CreationTimestamp.Time
+	for _, c := range p.Status.Conditions {
+		if c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at
+}
+
+// sweepKept removes an ended object once its attempt's record is complete. A
+// Job that nobody here knows ends itself; a Pod does not.
+func (b *Backend) sweepKept(ctx context.Context, s Scene, age time.Duration) error {
+	o := s.objects()[0]
 	ref, ours := refOf(o.GetLabels())
 	if !ours || o.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	kept, err := b.o.Kept(ctx, ref)
+	if unknown := err != nil && unlessUnknown(err) == nil; unknown {
+		kept, err = s.Job == nil && age > Backstop, nil
+	}
 	if err != nil || !kept {
-		if tallyman.CodeOf(err) == tallyman.NotFound {
-			return nil // another server's; the object ends itself
-		}
 		return err
 	}
 	return b.remove(ctx, s)
+}
+
+// unlessUnknown is nil for an attempt that this server does not know.
+func unlessUnknown(err error) error {
+	if tallyman.CodeOf(err) == tallyman.NotFound {
+		return nil
+	}
+	return err
+}
+
+// holdDeadlines ends Pods without a runner whose agent has had its time. It
+// does not need their journals, and asking again does no harm.
+func (b *Backend) holdDeadlines(ctx context.Context, now time.Time) error {
+	var errs []error
+	for p := range b.seen.pods.all() {
+		ref, ours := refOf(p.Labels)
+		limit, agent := deadlineOf(p), agentStatus(p)
+		if !ours || limit == 0 || agent == nil || agent.State.Running == nil || now.Sub(startOf(p)) < limit {
+			continue
+		}
+		err := b.checkOwner(ctx, ref, p)
+		if code := tallyman.CodeOf(err); code == tallyman.NotFound || code == tallyman.Stale {
+			continue // not of this server
+		}
+		if err == nil {
+			err = b.deletePod(ctx, p, b.o.Grace)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("attempt %s: %w", ref, err))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +59,10 @@ func merge(user, mine corev1.PodTemplateSpec) (all corev1.PodTemplateSpec, err e
 	return all, nil
 }
 
+// selecting are the labels by which a server's own Pods are found: its Service
+// would send its users' tokens to whoever else has them.
+var selecting = []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+
 // checkTemplate refuses what would undo our security or our container.
 func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
 	const at = "spec.podTemplate."
@@ -65,18 +71,31 @@ func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
 		keys  map[string]string
 	}{{"metadata.labels", t.Labels}, {"metadata.annotations", t.Annotations}} {
 		for key := range m.keys {
-			if strings.HasPrefix(key, prefix) || key == labelManagedBy {
+			switch {
+			case strings.HasPrefix(key, prefix), key == labelManagedBy:
 				return invalid(at+m.field, "%s is ours to set", key)
+			case slices.Contains(selecting, key):
+				return invalid(at+m.field, "%s would make the Pod look like one of the server's; write another key", key)
+			case strings.HasPrefix(key, "container.apparmor.security.beta.kubernetes.io/"):
+				return invalid(at+m.field, "%s: write securityContext.appArmorProfile", key)
 			}
 		}
+	}
+	if len(t.Finalizers) > 0 || len(t.OwnerReferences) > 0 {
+		return invalid(at+"metadata", "finalizers and ownerReferences are ours to set; labels and annotations are yours")
 	}
 	if err := checkPod(at+"spec.", t.Spec); err != nil {
 		return err
 	}
 	for field, list := range map[string][]corev1.Container{"initContainers": t.Spec.InitContainers, "containers": t.Spec.Containers} {
 		for _, c := range list {
-			if err := checkContainer(fmt.Sprintf("%sspec.%s[%s].", at, field, c.Name), c); err != nil {
+			name := fmt.Sprintf("%sspec.%s[%s].", at, field, c.Name)
+			if err := checkContainer(name, c); err != nil {
 				return err
+			}
+			sidecar := field == "initContainers" && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+			if c.RestartPolicy != nil && !sidecar || len(c.RestartPolicyRules) > 0 {
+				return invalid(name+"restartPolicy", "a container is run once; what is tried again says spec.retry")
 			}
 		}
 	}
@@ -91,8 +110,6 @@ func checkPod(at string, p corev1.PodSpec) error {
 		return invalid(at+"hostPID", "an agent does not see the node's processes")
 	case p.HostIPC:
 		return invalid(at+"hostIPC", "an agent does not get the node's shared memory")
-	case p.HostUsers != nil && *p.HostUsers && p.SecurityContext != nil && p.SecurityContext.RunAsUser != nil && *p.SecurityContext.RunAsUser == 0:
-		return invalid(at+"hostUsers", "root in a Pod must not be the node's")
 	case p.ShareProcessNamespace != nil && *p.ShareProcessNamespace:
 		return invalid(at+"shareProcessNamespace", "other containers would see the agent's processes, and the runner would not be the first")
 	case p.AutomountServiceAccountToken != nil && *p.AutomountServiceAccountToken:
@@ -120,8 +137,22 @@ func checkPod(at string, p corev1.PodSpec) error {
 	if err := checkUser(at, s.RunAsNonRoot, s.RunAsUser); err != nil {
 		return err
 	}
-	if s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
-		return invalid(at+"seccompProfile", "Unconfined is not for agents; leave it out for RuntimeDefault, or name a Localhost profile")
+	if len(s.Sysctls) > 0 {
+		return invalid(at+"sysctls", "an agent does not set the kernel's")
+	}
+	return checkProfiles(at, s.SeccompProfile, s.AppArmorProfile, s.SELinuxOptions)
+}
+
+// checkProfiles refuses what would let a container out of the node's rules.
+func checkProfiles(at string, seccomp *corev1.SeccompProfile, armor *corev1.AppArmorProfile, selinux *corev1.SELinuxOptions) error {
+	const instead = "Unconfined is not for agents; leave it out for RuntimeDefault, or name a Localhost profile"
+	switch {
+	case seccomp != nil && seccomp.Type == corev1.SeccompProfileTypeUnconfined:
+		return invalid(at+"seccompProfile", instead)
+	case armor != nil && armor.Type == corev1.AppArmorProfileTypeUnconfined:
+		return invalid(at+"appArmorProfile", instead)
+	case selinux != nil && (selinux.Type != "" || selinux.User != "" || selinux.Role != ""):
+		return invalid(at+"seLinuxOptions", "an agent has the node's usual type; only level may be chosen")
 	}
 	return nil
 }
@@ -141,12 +172,13 @@ func checkContainer(at string, c corev1.Container) error {
 		return invalid(strings.TrimSuffix(at, "."), "names in %s are ours", ours)
 	}
 	for _, m := range c.VolumeMounts {
+		m.MountPath = path.Clean(m.MountPath)
 		for _, dir := range []string{tallyman.PodRunnerDir, tallyman.PodInstall, tallyman.PodState, tallyman.PodChannel, tallyman.PodSecrets, tallyman.PodRoots} {
 			if m.MountPath == dir || strings.HasPrefix(m.MountPath, dir+"/") {
 				return invalid(at+"volumeMounts", "%s is where the runner lives; mount elsewhere", m.MountPath)
 			}
 		}
-		if strings.HasPrefix(m.Name, ours+"channel") || strings.HasPrefix(m.Name, ours+"state") || strings.HasPrefix(m.Name, ours+"secret-") {
+		if m.Name == ours+"runner" || strings.HasPrefix(m.Name, ours+"channel") || strings.HasPrefix(m.Name, ours+"state") || strings.HasPrefix(m.Name, ours+"secret-") {
 			return invalid(at+"volumeMounts", "the volume %s is for the runner alone", m.Name)
 		}
 	}
@@ -162,10 +194,11 @@ func checkContainer(at string, c corev1.Container) error {
 		return invalid(at+"allowPrivilegeEscalation", "an agent does not get more rights than it was started with")
 	case s.ProcMount != nil && *s.ProcMount != corev1.DefaultProcMount:
 		return invalid(at+"procMount", "%s would show the node's kernel; leave it out", *s.ProcMount)
-	case s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined:
-		return invalid(at+"seccompProfile", "Unconfined is not for agents; leave it out for RuntimeDefault, or name a Localhost profile")
 	case s.Capabilities != nil && len(s.Capabilities.Add) > 0:
 		return invalid(at+"capabilities.add", "an agent gets no capabilities, %s neither", s.Capabilities.Add[0])
+	}
+	if err := checkProfiles(at, s.SeccompProfile, s.AppArmorProfile, s.SELinuxOptions); err != nil {
+		return err
 	}
 	return checkUser(at, s.RunAsNonRoot, s.RunAsUser)
 }
@@ -185,7 +218,7 @@ func checkAgent(at string, c corev1.Container, mode tallyman.RunnerMode) error {
 		return invalid(at+"args", "the runner is the first process of this container; the agent's command is spec.command")
 	}
 	for _, m := range c.VolumeMounts {
-		if m.MountPath == tallyman.PodHome || m.MountPath == tallyman.PodTmp || m.MountPath == tallyman.PodWork {
+		if p := path.Clean(m.MountPath); p == tallyman.PodHome || p == tallyman.PodTmp || p == tallyman.PodWork {
 			return invalid(at+"volumeMounts", "%s is the attempt's own, and empty when it starts; mount elsewhere, and name that path as spec.workspace to work there", m.MountPath)
 		}
 	}

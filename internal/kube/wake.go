@@ -30,7 +30,7 @@ func (b *Backend) wake(ctx context.Context, now time.Time) error {
 		if !ours || j.DeletionTimestamp != nil || j.Status.Active > 0 || jobEnded(j) != nil {
 			continue
 		}
-		s, err := b.seen.scene(ref)
+		s, err := b.seen.scene(ref, string(j.UID))
 		if err != nil {
 			return err
 		}
