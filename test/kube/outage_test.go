@@ -122,7 +122,12 @@ func outageOfTheAPIServer(t *testing.T) {
 // cluster's own programs come back in their own time.
 func (p *place) when(run tallyman.Run, since time.Time) {
 	p.Helper()
-	a, pod := p.attempts(run)[0], p.pods(run)[0]
+	var a tallyman.Attempt
+	p.eventually("the whole of "+run.Name+"'s evidence is kept", func() bool { // its end may be known first
+		a = p.attempts(run)[0]
+		return a.Evidence != nil && a.Evidence.ScheduledAt != nil
+	})
+	pod := p.pods(run)[0]
 	after := func(t time.Time) time.Duration { return t.Sub(since).Round(time.Second) }
 	made := pod.CreationTimestamp
 	var job batchv1.Job
