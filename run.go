@@ -118,6 +118,15 @@ type Waiting struct {
 	Position int        `json:"position"` // 1 is next; counted when read
 }
 
+// Same reports whether both say the same, wherever in the queue. Nil is that
+// nothing holds a run back.
+func (w *Waiting) Same(other *Waiting) bool {
+	if w == nil || other == nil {
+		return w == other
+	}
+	return w.Reason == other.Reason && w.Detail == other.Detail
+}
+
 // Attempt is one execution of a run on a backend.
 type Attempt struct {
 	RunID  string `json:"run_id"`

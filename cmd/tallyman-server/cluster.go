@@ -20,14 +20,14 @@ const (
 	burst    = 400
 )
 
-// rubbish is how much of it may lie about, in percent of what is in use, where
-// GOGC does not say so: the objects of a cluster stay, and are most of that.
-const rubbish = 50
+// gcPercent is the garbage collector's, where GOGC does not set it: a cluster's
+// objects stay in memory, and the usual 100 would let as much lie beside them.
+const gcPercent = 50
 
 // openCluster makes the backend of the cluster that is configured.
 func openCluster(o cli.BackendOptions) (cli.Backend, error) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(rubbish)
+		debug.SetGCPercent(gcPercent)
 	}
 	rest, err := clusterConfig(o.Config)
 	if err != nil {

@@ -271,15 +271,7 @@ func (x *Executor) unknown(ctx context.Context, a tallyman.Active, err error) er
 		return err
 	}
 	x.memory(a.Attempt.Ref()).since = time.Now()
-	return x.wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})
-}
-
-// wait tells what holds a run back, if that is news.
-func (x *Executor) wait(ctx context.Context, r tallyman.Run, w *tallyman.Waiting) error {
-	if was := r.Waiting; was == nil && w == nil || was != nil && w != nil && was.Reason == w.Reason && was.Detail == w.Detail {
-		return nil
-	}
-	return x.service.Wait(ctx, r, w)
+	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})
 }
 
 // held tells what keeps an attempt from starting, while it may still change.
@@ -288,13 +280,13 @@ func (x *Executor) held(ctx context.Context, a tallyman.Active, b *tallyman.Bloc
 		return nil
 	}
 	if b == nil {
-		return x.wait(ctx, a.Run, nil)
+		return x.service.Wait(ctx, a.Run, nil)
 	}
 	gate := b.Wait
 	if gate == "" {
 		gate = tallyman.PodPending
 	}
-	return x.wait(ctx, a.Run, &tallyman.Waiting{Reason: gate, Detail: b.Message})
+	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: gate, Detail: b.Message})
 }
 
 // attend looks after an attempt whose runner lives.

@@ -174,9 +174,12 @@ func (s *stage) Made(_ context.Context, _ tallyman.AttemptRef, object string) er
 	return s.errs["made"]
 }
 
-func (s *stage) Wait(_ context.Context, _ tallyman.Run, w *tallyman.Waiting) error {
+func (s *stage) Wait(_ context.Context, run tallyman.Run, w *tallyman.Waiting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if run.Waiting.Same(w) {
+		return nil
+	}
 	s.run().Waiting = w
 	if w == nil {
 		s.does("wait no more")

@@ -90,7 +90,7 @@ func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
 	}
 	for _, r := range snap.Queue {
 		w, waits := plan.Wait[r.ID]
-		if !waits || r.Waiting != nil && r.Waiting.Reason == w.Reason && r.Waiting.Detail == w.Detail {
+		if !waits {
 			continue
 		}
 		if err := s.service.Wait(ctx, r, w); err != nil && tallyman.CodeOf(err) != tallyman.NotFound {

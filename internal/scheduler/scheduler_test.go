@@ -78,6 +78,9 @@ func (s *stage) Admit(_ context.Context, r tallyman.Run, _, _ int, backend strin
 func (s *stage) Wait(_ context.Context, r tallyman.Run, w *tallyman.Waiting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.Waiting.Same(w) {
+		return nil
+	}
 	for i := range s.queue {
 		if s.queue[i].ID == r.ID {
 			s.queue[i].Waiting = w

@@ -65,6 +65,9 @@ func (s *Service) AgentCap(ctx context.Context, run tallyman.Run) (int, error) {
 
 // Wait records what holds a run back that is queued or starting; nil: nothing.
 func (s *Service) Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error {
+	if run.Waiting.Same(w) {
+		return nil
+	}
 	t := tallyman.Trigger{Kind: tallyman.TriggerWaiting, At: s.now(), Attempt: run.Attempt, Waiting: w}
 	_, err := s.change(ctx, run.ID, t, func(was, is tallyman.Run) *tallyman.TimelineEntry {
 		if w == nil || was.Waiting != nil && was.Waiting.Reason == w.Reason {

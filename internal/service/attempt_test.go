@@ -449,3 +449,26 @@ func TestALargeResultIsNeverInAnAttemptsRow(t *testing.T) {
 		t.Errorf("%d bytes come back: %v", len(whole.Result), err)
 	}
 }
+
+// Who looks again and again writes only what is news: here what was read is
+// held against, so that a write would show.
+func TestWhatHoldsARunBackIsWrittenOnce(t *testing.T) {
+	h := newFaultHouse(t)
+	h.t = t
+	s := h.newScene()
+	s.queued()
+	s.must(s.wait())
+	seen := s.now()
+	s.must(s.service.Wait(s.ctx(), seen, nil))
+	if s.now().Waiting != nil {
+		t.Fatal("it still waits")
+	}
+	s.must(s.service.Wait(s.ctx(), seen, &tallyman.Waiting{Reason: tallyman.GlobalCap, Detail: "full", Position: 3}))
+	if w := s.now().Waiting; w != nil {
+		t.Errorf("what was known already was written: %+v", w)
+	}
+	s.must(s.service.Wait(s.ctx(), seen, &tallyman.Waiting{Reason: tallyman.GlobalCap, Detail: "fuller"}))
+	if w := s.now().Waiting; w == nil || w.Detail != "fuller" {
+		t.Errorf("news were not written: %+v", w)
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,14 +81,8 @@ func TestFigures(t *testing.T) {
 // client talks to the server as a Go program does.
 func (p *place) client() *api.Client {
 	p.Helper()
-	data := filepath.Join(p.dir, "data")
-	pem, err := os.ReadFile(filepath.Join(data, "ca.pem"))
-	p.must(err)
-	token, err := os.ReadFile(filepath.Join(data, "token"))
-	p.must(err)
-	_, port, err := net.SplitHostPort(p.address)
-	p.must(err)
-	c, err := api.New("https://127.0.0.1:"+port, strings.TrimSpace(string(token)))
+	url, pem, token := p.access()
+	c, err := api.New(url, token)
 	p.must(err)
 	p.must(c.TrustOnly(pem))
 	return c

@@ -23,22 +23,30 @@ import (
 
 func decode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
 
-// get asks the server's API.
-func (p *place) get(path string, v any) {
+// access is where the server is reached, the authority behind that, and a
+// token.
+func (p *place) access() (url string, pem []byte, token string) {
 	p.Helper()
 	data := filepath.Join(p.dir, "data")
 	pem, err := os.ReadFile(filepath.Join(data, "ca.pem"))
 	p.must(err)
-	token, err := os.ReadFile(filepath.Join(data, "token"))
+	secret, err := os.ReadFile(filepath.Join(data, "token"))
 	p.must(err)
+	_, port, err := net.SplitHostPort(p.address)
+	p.must(err)
+	return "https://127.0.0.1:" + port, pem, strings.TrimSpace(string(secret))
+}
+
+// get asks the server's API.
+func (p *place) get(path string, v any) {
+	p.Helper()
+	url, pem, token := p.access()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
-	_, port, err := net.SplitHostPort(p.address)
+	req, err := http.NewRequestWithContext(p.Context(), http.MethodGet, url+path, nil)
 	p.must(err)
-	req, err := http.NewRequestWithContext(p.Context(), http.MethodGet, "https://127.0.0.1:"+port+path, nil)
-	p.must(err)
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Authorization", "Bearer "+token)
 	resp, err := c.Do(req)
 	p.must(err)
 	defer resp.Body.Close()
