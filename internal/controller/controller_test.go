@@ -252,18 +252,38 @@ func TestAResourceThatChangesAndGoes(t *testing.T) {
 
 // A resource whose name an agent file has says so, and not that it is ready.
 func TestAResourceBehindAFile(t *testing.T) {
+	synctest.Test(t, resourceBehindAFile)
+}
+
+func resourceBehindAFile(t *testing.T) {
 	s := prepareStage(t, agent("a", good))
 	dir := t.TempDir()
 	text := "apiVersion: tallyman.dev/v1alpha1\nkind: Agent\nmetadata: {name: a, namespace: team}\nspec: {harness: exec}\n"
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
+	file := filepath.Join(dir, "a.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.catalog = catalog.New([]string{dir}, nil, nil)
 	t.Cleanup(s.start(slog.New(slog.DiscardHandler)))
 	s.eventually("its status names the file", func() bool {
 		_, c := s.status("a")
-		return c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonHidden && strings.Contains(c.Message, filepath.Join(dir, "a.yaml"))
+		return c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonHidden && strings.Contains(c.Message, file)
 	})
+	s.changed <- struct{}{} // its runs are counted for the first time, and it is looked at
+	time.Sleep(3 * calm)
+	// That the file is gone is seen also where runs change all the time.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 2*usual; time.Sleep(calm) {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+	if _, c := s.status("a"); c.Reason != v1alpha1.ReasonValid {
+		t.Errorf("without the file it is %s: %s", c.Reason, c.Message)
+	}
 }
 
 // A kind that may not be read is told once and asked for rarely; the other

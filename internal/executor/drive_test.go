@@ -300,3 +300,19 @@ func TestOneAttemptThatCannotBeSeenHoldsUpNoOther(t *testing.T) {
 func blockedBy(gate tallyman.WaitReason, words string) tallyman.Observation {
 	return tallyman.Observation{Running: true, Deaf: true, Blocked: &tallyman.Blocked{Wait: gate, Cause: tallyman.Cause{Reason: tallyman.Unschedulable, Message: words}}}
 }
+
+// Another process may free a slot: nothing is remembered of an attempt then.
+func TestAnAttemptThatIsActiveNoMoreIsForgotten(t *testing.T) {
+	play(t, "note adopted@0", func(s *stage) {
+		s.works()
+		s.serve()
+		s.at(1, func() {})
+		if n := s.x.Remembered(); n != 1 {
+			t.Errorf("%d attempts are remembered while it is at work", n)
+		}
+		s.at(2, func() { s.active = nil })
+		if n := s.x.Remembered(); n != 0 {
+			t.Errorf("%d attempts are remembered", n)
+		}
+	})
+}

@@ -400,7 +400,6 @@ func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.
 	if err := x.service.Gone(ctx, ref, err != nil && !hopeless(err), obs.Evidence); err != nil {
 		return err
 	}
-	delete(x.seen, ref)
 	x.channel.Forget(ref)
 	return nil
 }

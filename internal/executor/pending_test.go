@@ -81,6 +81,20 @@ func TestAnAttemptThatHasNotBegun(t *testing.T) {
 				s.at(8, func() { s.pends(nil) })
 			},
 		},
+		"while its backend is away no time of its start passes": {
+			"start with key@0\nwait NoBackend: no route@10\nwait no more@300\nkill@360\nend StartTimeout@361\ngone@361\nforget@361",
+			func(s *stage) {
+				s.serve()
+				s.at(1, func() { s.pends(nil) })
+				s.at(10, func() {
+					s.obsErr = &tallyman.Error{Code: tallyman.Unavailable, Wait: tallyman.NoBackend, Message: "no route"}
+				})
+				s.at(300, func() { s.obsErr = nil })
+				time.Sleep(time.Until(s.began.Add(360 * time.Second)))
+				s.at(361, func() { s.falls(&tallyman.Cause{Reason: tallyman.PodDeleted}) })
+				s.at(361, func() {})
+			},
+		},
 		"at work its backend may be away": {
 			"note adopted@0",
 			func(s *stage) {

@@ -180,3 +180,18 @@ func TestACopyGetsNoJournal(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A lost node shows no logs, and each that is asked takes its time.
+func TestALostNodeIsNotAskedForLogs(t *testing.T) {
+	pod := podThat(corev1.PodRunning, tallyman.RunnerInject, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}})
+	pod.Spec.NodeName = "lost"
+	b := known(t, Options{}, nil, pod)
+	o, err := b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", Journal: "J", LastContact: new(noon)})
+	if err != nil || !o.Gone || o.Cause == nil || o.Cause.Reason != tallyman.NodeLost || len(o.Evidence.Containers) != 1 {
+		t.Fatalf("got %+v, %v", o, err)
+	}
+	o, err = b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", LastContact: new(noon)})
+	if err != nil || o.Evidence.Containers[0].Output != "" {
+		t.Errorf("it was asked: %q, %v", o.Evidence.Containers[0].Output, err)
+	}
+}
