@@ -50,10 +50,23 @@ func (p *place) up(args ...string) *server {
 	p.t.Cleanup(func() {
 		s.api.Close()
 		s.own.Close()
+		s.drain()
 		_ = s.cmd.Process.Kill()
 		<-s.done
 	})
 	return s
+}
+
+// drain lets runners deliver what they have: a run's end is known before that,
+// and without a server they would hold on to it.
+func (s *server) drain() {
+	for until := time.Now().Add(15 * time.Second); s.p.runner() != 0 && !s.p.t.Failed() && time.Now().Before(until); {
+		select {
+		case <-s.done:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // kill ends the server as a power cut would.
