@@ -8,7 +8,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -42,5 +48,41 @@ func TestAClusterThatIsAway(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil || time.Since(began) > time.Second {
 		t.Errorf("it ended with %v, after %v", err, time.Since(began))
+	}
+}
+
+// A namespace that may not be looked at keeps nobody from seeing the others:
+// only of what is in none of them nothing is known.
+func TestANamespaceThatMayNotBeLookedAt(t *testing.T) {
+	running := podThat(corev1.PodRunning, tallyman.RunnerInject, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Now())}})
+	for name, c := range map[string]struct {
+		memory  []client.Object
+		attempt tallyman.Attempt
+		want    tallyman.Observation
+		hidden  bool
+	}{
+		"it is at work where we look":       {[]client.Object{running}, tallyman.Attempt{Object: "pod"}, tallyman.Observation{Running: true}, false},
+		"it was never started":              {nil, tallyman.Attempt{}, tallyman.Observation{}, false},
+		"what was made for it is nowhere":   {nil, tallyman.Attempt{Object: "pod"}, tallyman.Observation{}, true},
+		"its runner was heard from nowhere": {nil, tallyman.Attempt{Journal: "J"}, tallyman.Observation{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := known(t, Options{Namespaces: []string{"hidden"}}, nil, c.memory...)
+			forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no role in hidden"))
+			b.live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+				if (&client.ListOptions{}).ApplyOptions(o).Namespace == "hidden" {
+					return forbidden
+				}
+				return w.List(ctx, list, o...)
+			}})
+			c.attempt.RunID, c.attempt.Number = attempt.RunID, 1
+			o, err := b.Observe(t.Context(), c.attempt)
+			if (err != nil) != c.hidden || c.hidden && !strings.Contains(err.Error(), "no role in hidden") {
+				t.Errorf("it says %v", err)
+			}
+			if o.Running != c.want.Running || o.Gone != c.want.Gone {
+				t.Errorf("got %+v", o)
+			}
+		})
 	}
 }

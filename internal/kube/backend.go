@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -104,8 +105,8 @@ func (b *Backend) Run(ctx context.Context) error {
 	working.Go(func() { b.scribe.run(ctx) })
 	defer working.Wait()
 	defer cancel()
-	return b.seen.run(ctx, func(ctx context.Context) error {
-		return b.live.List(ctx, &corev1.PodList{}, client.InNamespace(b.o.Namespace), client.Limit(1))
+	return b.seen.run(ctx, func(ctx context.Context, namespace string) error {
+		return b.live.List(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.Limit(1))
 	})
 }
 
@@ -208,12 +209,11 @@ func unreachable(err error) error {
 
 // Observe looks at an attempt's objects.
 func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Observation, error) {
-	if err := b.seen.ready(); err != nil {
-		return tallyman.Observation{}, unreachable(err)
-	}
 	s, err := b.seen.scene(a.Ref(), a.Object)
-	if err == nil && s.Pod == nil && (s.Job == nil && a.Object != "" || s.Job != nil && jobEnded(s.Job) != nil) {
-		// What the informers do not know may be too new for them.
+	begun := a.Object != "" || a.Journal != "" // what was never started is adopted then, if it was
+	if err == nil && s.Pod == nil && (s.Job == nil && begun || s.Job != nil && jobEnded(s.Job) != nil) {
+		// What the informers do not know may be too new for them, or where
+		// they cannot look.
 		s, err = b.ask(ctx, a.Ref(), a.Object)
 	}
 	if err != nil {
@@ -221,6 +221,9 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	}
 	if s.unrecorded(a) {
 		return tallyman.Observation{}, nil
+	}
+	if pod := b.scribe.writing(a.Ref()); s.Pod == nil && pod != nil {
+		s.Pod, s.Bare = pod, true
 	}
 	s.Made, s.Now, s.Patience = a.Object != "", time.Now(), b.o.Cluster.Pull
 	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
@@ -242,23 +245,29 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	return o, nil
 }
 
-// ask looks for an attempt's objects at the API server.
+// ask looks for an attempt's objects at the API server. A namespace that may
+// not be looked at matters only where they are in no other.
 func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef, object string) (Scene, error) {
 	var s Scene
+	var errs []error
 	for _, ns := range b.seen.namespaces {
 		options := []client.ListOption{client.InNamespace(ns), labelsOf(ref)}
 		var jobs batchv1.JobList
-		if err := b.live.List(ctx, &jobs, options...); err != nil {
-			return s, err
-		}
 		var pods corev1.PodList
-		if err := b.live.List(ctx, &pods, options...); err != nil {
-			return s, err
+		if err := errors.Join(b.live.List(ctx, &jobs, options...), b.live.List(ctx, &pods, options...)); err != nil {
+			errs = append(errs, err)
+			continue
 		}
 		s = s.with(object, pointers(jobs.Items), pointers(pods.Items))
 	}
+	if s.none() {
+		return s, errors.Join(errs...)
+	}
 	return s, nil
 }
+
+// none reports whether nothing of an attempt is there.
+func (s Scene) none() bool { return s.Job == nil && s.Pod == nil }
 
 // with adds the objects of an attempt: of those that carry its labels the one
 // that was made for it and its Pod, once that is recorded. Others are copies
@@ -306,7 +315,7 @@ func pointers[T any](values []T) []*T {
 // was not answered.
 func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
 	s, err := b.seen.scene(a.Ref(), a.Object)
-	if err == nil && s.Job == nil && s.Pod == nil {
+	if err == nil && s.none() {
 		s, err = b.ask(ctx, a.Ref(), a.Object)
 	}
 	if err != nil {

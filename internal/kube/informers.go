@@ -43,17 +43,30 @@ type informers struct {
 	jobs       kept[*batchv1.Job]
 	pods       kept[*corev1.Pod]
 	events     kept[*corev1.Event]
-	all        []cache.SharedIndexInformer
-	namespaces []string
+	places     []*watch
+	namespaces []string // their names
 	tell       func()
 	log        *slog.Logger
-	synced     atomic.Bool
-	broken     atomic.Pointer[error] // why they cannot watch just now
+}
+
+// watch is of a namespace. One that may not be looked at keeps nobody from
+// seeing the others.
+type watch struct {
+	namespace string
+	informers []cache.SharedIndexInformer
+	synced    atomic.Bool
+	broken    atomic.Pointer[error] // why it cannot be watched, as it was told last
+	told      atomic.Int64          // when, in Unix seconds
 }
 
 // kept are the objects of a kind that are in memory, an informer for each
 // namespace. They are not copies: they are to be looked at only.
-type kept[T client.Object] []cache.SharedIndexInformer
+type kept[T client.Object] []placed
+
+type placed struct {
+	cache.SharedIndexInformer
+	in *watch
+}
 
 func newInformers(cfg *rest.Config, namespaces []string, tell func(), log *slog.Logger) (*informers, error) {
 	core, err := corev1client.NewForConfig(protobuf(cfg))
@@ -73,10 +86,11 @@ func newInformers(cfg *rest.Config, namespaces []string, tell func(), log *slog.
 		if slices.Contains(in.namespaces, ns) {
 			continue
 		}
-		in.namespaces = append(in.namespaces, ns)
-		jobs, err1 := in.watch(cache.NewFilteredListWatchFromClient(batch.RESTClient(), "jobs", ns, mine), &batchv1.Job{}, byAttempt, attemptOf)
-		pods, err2 := in.watch(cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", ns, mine), &corev1.Pod{}, byAttempt, attemptOf)
-		events, err3 := in.watch(cache.NewFilteredListWatchFromClient(core.RESTClient(), "events", ns, warnings), &corev1.Event{}, byObject, involved)
+		w := &watch{namespace: ns}
+		in.namespaces, in.places = append(in.namespaces, ns), append(in.places, w)
+		jobs, err1 := in.watch(w, cache.NewFilteredListWatchFromClient(batch.RESTClient(), "jobs", ns, mine), &batchv1.Job{}, byAttempt, attemptOf)
+		pods, err2 := in.watch(w, cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", ns, mine), &corev1.Pod{}, byAttempt, attemptOf)
+		events, err3 := in.watch(w, cache.NewFilteredListWatchFromClient(core.RESTClient(), "events", ns, warnings), &corev1.Event{}, byObject, involved)
 		if err := errors.Join(err1, err2, err3); err != nil {
 			return nil, err
 		}
@@ -92,29 +106,37 @@ func protobuf(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-func (in *informers) watch(from *cache.ListWatch, kind client.Object, index string, of cache.IndexFunc) (cache.SharedIndexInformer, error) {
+func (in *informers) watch(w *watch, from *cache.ListWatch, kind client.Object, index string, of cache.IndexFunc) (placed, error) {
 	inf := cache.NewSharedIndexInformer(from, kind, 0, cache.Indexers{index: of})
 	_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { in.tell() },
 		UpdateFunc: in.moved,
 		DeleteFunc: func(any) { in.tell() },
 	})
-	err = errors.Join(err, inf.SetTransform(lean), inf.SetWatchErrorHandlerWithContext(in.failed))
+	failed := func(ctx context.Context, _ *cache.Reflector, err error) { in.failed(ctx, w, err) }
+	err = errors.Join(err, inf.SetTransform(lean), inf.SetWatchErrorHandlerWithContext(failed))
 	if err != nil {
-		return nil, fmt.Errorf("watch %T: %w", kind, err)
+		return placed{}, fmt.Errorf("watch %T: %w", kind, err)
 	}
-	in.all = append(in.all, inf)
-	return inf, nil
+	w.informers = append(w.informers, inf)
+	return placed{inf, w}, nil
 }
 
-// failed keeps why the cluster cannot be watched, and says so once.
-func (in *informers) failed(ctx context.Context, _ *cache.Reflector, err error) {
+// tellAgain is after how long the same trouble is told again.
+const tellAgain = 5 * time.Minute
+
+// failed keeps why a namespace cannot be watched, and says so now and then.
+func (in *informers) failed(ctx context.Context, w *watch, err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) {
 		return // it lists again, or watches on
 	}
-	if was := in.broken.Swap(&err); was == nil || (*was).Error() != err.Error() {
-		in.log.WarnContext(ctx, "watching the cluster; what happens there is not seen until it works again", "err", err)
+	now := time.Now()
+	was := w.broken.Swap(&err)
+	if was != nil && (*was).Error() == err.Error() && now.Sub(time.Unix(w.told.Load(), 0)) < tellAgain {
+		return
 	}
+	w.told.Store(now.Unix())
+	in.log.WarnContext(ctx, "watching the cluster; what happens there is not seen until it works again", "namespace", w.namespace, "err", err)
 }
 
 // moved tells of what has changed: a list that is asked for again brings what
@@ -145,21 +167,31 @@ func involved(o any) ([]string, error) {
 	return nil, nil
 }
 
-// run watches until ctx ends. Reflectors say nothing of a cluster that is not
-// there: until they have listed everything, ask finds out why.
-func (in *informers) run(ctx context.Context, ask func(context.Context) error) error {
+// run watches until ctx ends. ask looks for a namespace's objects once.
+func (in *informers) run(ctx context.Context, ask func(ctx context.Context, namespace string) error) error {
+	var places sync.WaitGroup
+	defer places.Wait()
+	for _, w := range in.places {
+		places.Go(func() { in.open(ctx, w, ask) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// open begins to watch a namespace. Reflectors say nothing of a cluster that
+// is not there: until they have listed everything, ask finds out why.
+func (in *informers) open(ctx context.Context, w *watch, ask func(ctx context.Context, namespace string) error) {
 	listing, listed := context.WithCancel(ctx)
-	defer listed()
 	var has []cache.InformerSynced
-	for _, inf := range in.all {
+	for _, inf := range w.informers {
 		go inf.RunWithContext(ctx) // not waited for: a reflector that cannot reach the cluster sleeps through ctx's end
 		has = append(has, inf.HasSynced)
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		for listing.Err() == nil {
-			if err := ask(listing); err != nil && listing.Err() == nil {
-				in.broken.Store(&err)
+			if err := ask(listing, w.namespace); err != nil && listing.Err() == nil {
+				w.broken.Store(&err)
 			}
 			select {
 			case <-listing.Done():
@@ -170,32 +202,42 @@ func (in *informers) run(ctx context.Context, ask func(context.Context) error) e
 	defer asking.Wait()
 	defer listed()
 	if began := time.Now(); cache.WaitForCacheSync(ctx.Done(), has...) {
-		in.synced.Store(true)
-		listed()
+		w.synced.Store(true)
+		in.tell()
 		debug.FreeOSMemory() // listing has left much behind, and little of it is needed
-		in.log.InfoContext(ctx, "the cluster is watched", "took", time.Since(began).Round(time.Millisecond))
+		in.log.InfoContext(ctx, "the cluster is watched", "namespace", w.namespace, "took", time.Since(began).Round(time.Millisecond))
 	}
-	<-ctx.Done()
-	return nil
 }
 
 const askPeriod = 2 * time.Second
 
-// ready says why what is in memory cannot be relied on.
+// ready says why nothing is in memory yet. Once it has one namespace, what it
+// has is true; what it has not may be in another.
 func (in *informers) ready() error {
-	if in.synced.Load() {
-		return nil
+	var why error
+	for _, w := range in.places {
+		if w.synced.Load() {
+			return nil
+		}
+		if why != nil {
+			continue
+		}
+		if err := w.broken.Load(); err != nil {
+			why = *err
+		} else {
+			why = fmt.Errorf("the objects of namespace %s are still being listed", w.namespace)
+		}
 	}
-	if err := in.broken.Load(); err != nil {
-		return *err
-	}
-	return errors.New("its objects are still being listed")
+	return why
 }
 
 // all are the objects of a kind.
 func (k kept[T]) all() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, inf := range k {
+			if !inf.in.synced.Load() {
+				continue
+			}
 			for _, o := range inf.GetIndexer().List() {
 				if object, ok := o.(T); ok && !yield(object) {
 					return
@@ -209,6 +251,9 @@ func (k kept[T]) all() iter.Seq[T] {
 func (k kept[T]) by(index, value string) ([]T, error) {
 	var found []T
 	for _, inf := range k {
+		if !inf.in.synced.Load() {
+			continue
+		}
 		all, err := inf.GetIndexer().ByIndex(index, value)
 		if err != nil {
 			return nil, err

@@ -37,12 +37,10 @@ func Look(s Scene) tallyman.Observation {
 	}
 	o.Process = string(s.Pod.UID)
 	agent := agentStatus(s.Pod)
-	ended := agent != nil && agent.State.Terminated != nil
 	// A Pod without a node that is being deleted gets none any more.
 	never := s.Pod.Spec.NodeName == "" && s.Pod.DeletionTimestamp != nil
-	over := never || s.Pod.Status.Phase == corev1.PodSucceeded || s.Pod.Status.Phase == corev1.PodFailed
 	switch {
-	case ended || over:
+	case never, hasEnded(s.Pod):
 		o.Gone = true
 		s.end(&o, agent)
 	case s.lost() != nil:
@@ -62,6 +60,12 @@ func Look(s Scene) tallyman.Observation {
 // adopts what is there.
 func (s Scene) unrecorded(a tallyman.Attempt) bool {
 	return a.Object == "" && a.Journal == "" && a.EndedAt == nil && (s.Job != nil || s.Pod != nil)
+}
+
+// hasEnded reports whether a Pod's agent is not at work any more.
+func hasEnded(pod *corev1.Pod) bool {
+	agent := agentStatus(pod)
+	return agent != nil && agent.State.Terminated != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // agentStatus is the status of the agent's container, nil before there is one.

@@ -2,15 +2,14 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -44,7 +43,9 @@ type scribe struct {
 
 // page is the scribe's own word about a Pod.
 type page struct {
-	since time.Time // when the scribe first saw it at work, or ended
+	ref   tallyman.AttemptRef
+	pod   *corev1.Pod // as it was seen last
+	since time.Time   // when it could begin, or History last refused it
 	done  bool
 }
 
@@ -55,6 +56,10 @@ func newScribe(b *Backend) *scribe {
 // patience with a log that cannot be read: after it the attempt ends without
 // the rest.
 const logPatience = 30 * time.Second
+
+// errRefused is of lines that were read and that History does not take. They
+// are not given up: no patience runs out meanwhile.
+var errRefused = errors.New("History does not take it")
 
 // finished reports whether the journal of a bare Pod has all that it will
 // have: its scribe says so, or has had its time. That counts from when it
@@ -75,6 +80,19 @@ func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
 		since = ended
 	}
 	return p.done || now.Sub(since) > logPatience
+}
+
+// writing is the Pod of an attempt as it was seen last, where it has ended and
+// its journal is not finished: the Pod itself may be gone by now.
+func (s *scribe) writing(ref tallyman.AttemptRef) *corev1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pods {
+		if p.ref == ref && !p.done && hasEnded(p.pod) {
+			return p.pod
+		}
+	}
+	return nil
 }
 
 // run writes until ctx ends.
@@ -107,12 +125,17 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 			continue
 		}
 		there[pod.UID] = true
-		if s.pods[pod.UID] != nil || startOf(pod).IsZero() {
+		if p := s.pods[pod.UID]; p != nil {
+			p.pod = pod
 			continue
 		}
-		p := &page{since: time.Now()}
+		ref, ours := refOf(pod.Labels)
+		if !ours || startOf(pod).IsZero() {
+			continue
+		}
+		p := &page{ref: ref, pod: pod, since: time.Now()}
 		s.pods[pod.UID] = p
-		writing.Go(func() { s.follow(ctx, pod, p) })
+		writing.Go(func() { s.follow(ctx, p, pod) })
 	}
 	for uid, p := range s.pods {
 		if !there[uid] && p.done {
@@ -135,17 +158,21 @@ func startOf(pod *corev1.Pod) time.Time {
 }
 
 // follow writes a Pod's journal to its end, trying again what fails.
-func (s *scribe) follow(ctx context.Context, pod *corev1.Pod, p *page) {
-	ref, ours := refOf(pod.Labels)
-	for wait := 100 * time.Millisecond; ours; wait = min(2*wait, 5*time.Second) {
-		err := s.writeOnce(ctx, ref, pod)
+func (s *scribe) follow(ctx context.Context, p *page, pod *corev1.Pod) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := s.writeOnce(ctx, p, pod)
 		if code := tallyman.CodeOf(err); err == nil || code == tallyman.NotFound || code == tallyman.Stale {
 			break // all is written, or it is not a Pod of this server's
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.WarnContext(ctx, "writing the journal of a Pod without a runner", "attempt", ref.String(), "err", err)
+		s.log.WarnContext(ctx, "writing the journal of a Pod without a runner", "attempt", p.ref.String(), "err", err)
+		if errors.Is(err, errRefused) {
+			s.mu.Lock()
+			p.since = time.Now()
+			s.mu.Unlock()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -158,223 +185,20 @@ func (s *scribe) follow(ctx context.Context, pod *corev1.Pod, p *page) {
 	s.backend.tell()
 }
 
-// entry is what one pass over a Pod's log is made of.
-type entry struct {
-	*scribe
-	ref     tallyman.AttemptRef
-	pod     *corev1.Pod
-	journal string
-	next    uint64
-	epoch   int64
-	place   place
-	tail    []string // the last lines
-	pending [][]byte
-}
-
-// writeOnce says hello for the Pod, brings its journal up to date and goes on
-// with it until the agent has ended.
-func (s *scribe) writeOnce(ctx context.Context, ref tallyman.AttemptRef, pod *corev1.Pod) error {
-	e := &entry{scribe: s, ref: ref, pod: pod, journal: "pod-" + string(pod.UID)}
-	err := s.backend.checkOwner(ctx, ref, pod)
-	if err != nil {
-		return err
+// endedPod is a page's Pod once its agent has ended, nil before; a Pod that is
+// gone is what it was when it was seen last.
+func (s *scribe) endedPod(p *page) (*corev1.Pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, there := s.backend.seen.pods.get(client.ObjectKeyFromObject(p.pod))
+	switch {
+	case there && now.UID == p.pod.UID:
+		p.pod = now
+	case !hasEnded(p.pod):
+		return nil, tallyman.Errorf(tallyman.NotFound, "Pod %s is gone", p.pod.Name)
 	}
-	if e.next, err = s.history.Next(ctx, e.journal); err != nil {
-		return err
+	if !hasEnded(p.pod) {
+		return nil, nil
 	}
-	w, verdict, err := s.control.Greet(ctx, ref, tallyman.Proof{Pod: string(pod.UID)}, tallyman.Hello{JournalID: e.journal, LastCursor: e.next - 1})
-	if err != nil || verdict != tallyman.HelloWelcome {
-		return err
-	}
-	e.epoch = w.Epoch
-	began := startOf(pod)
-	if e.next == 1 {
-		e.add(tallyman.Event{Type: tallyman.EventAgentStarted, Time: began})
-		if err := e.flush(ctx); err != nil {
-			return err
-		}
-	} else if e.place, err = s.placeOf(ctx, e.journal, e.next); err != nil {
-		return err
-	}
-	if err := e.report(ctx, tallyman.Fact{Cursor: 1, Kind: tallyman.FactStarted, At: began}); err != nil {
-		return err
-	}
-	if e.place.ended != nil {
-		return e.report(ctx, *e.place.ended)
-	}
-	for {
-		if _, err := e.read(ctx, true); err != nil {
-			return err
-		}
-		end, err := e.ended(ctx)
-		if err != nil {
-			return err
-		}
-		if end == nil {
-			continue
-		}
-		if err := e.readRest(ctx); err != nil && tallyman.CodeOf(err) != tallyman.NotFound {
-			return err // where the Pod is gone by now, its end is known all the same
-		}
-		return e.finish(ctx, *end)
-	}
-}
-
-// readRest reads what reaches the log only after its container has ended: a
-// kubelet that follows does not wait for it. It is whole when it stays as it
-// is.
-func (e *entry) readRest(ctx context.Context) error {
-	for {
-		before := e.next
-		half, err := e.read(ctx, false)
-		if err != nil {
-			return err
-		}
-		if e.next == before {
-			if half != nil {
-				e.write(*half)
-			}
-			return e.flush(ctx)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-func (e *entry) report(ctx context.Context, f tallyman.Fact) error {
-	_, err := e.control.Report(ctx, e.ref, e.epoch, tallyman.ControlReport{Facts: []tallyman.Fact{f}})
-	return err
-}
-
-// add puts an event at the end of the journal, durable with flush.
-func (e *entry) add(ev tallyman.Event) {
-	ev.Time = ev.Time.UTC().Truncate(time.Microsecond)
-	e.pending = append(e.pending, ev.AppendJSON(nil))
-}
-
-func (e *entry) flush(ctx context.Context) error {
-	if len(e.pending) == 0 {
-		return nil
-	}
-	next, err := e.history.Append(ctx, e.journal, e.next, e.pending)
-	if err != nil {
-		return err
-	}
-	e.next, e.pending = next, nil
-	return nil
-}
-
-// batch is how many lines become durable at once.
-const batch = 256
-
-// read reads the log from the place that the journal has reached, with follow
-// until the container ends. It is an end that may be no end: a kubelet was
-// started anew. A last line without an end of its own may be half of one: it
-// is returned and not written.
-func (e *entry) read(ctx context.Context, follow bool) (half *tallyman.Event, err error) {
-	o := corev1.PodLogOptions{Container: tallyman.PodAgent, Follow: follow}
-	if !e.place.at.IsZero() {
-		o.SinceTime = timeFor(e.place.at)
-	}
-	body, err := e.backend.openLog(ctx, e.pod, o)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	lines, skip := newLogLines(body), e.place
-	for {
-		at, text, err := lines.next()
-		fresh := text != nil && !skip.has(at)
-		if err != nil {
-			if fresh {
-				half = new(lineEvent(at, text))
-			}
-			return half, errors.Join(e.flush(ctx), unlessEnd(err))
-		}
-		if fresh {
-			e.write(lineEvent(at, text))
-		}
-		if len(e.pending) >= batch || !lines.more() {
-			if err := e.flush(ctx); err != nil {
-				return nil, err
-			}
-		}
-	}
-}
-
-// write adds a line of the log.
-func (e *entry) write(ev tallyman.Event) {
-	e.place.pass(ev.Time)
-	e.tail = append(e.tail[max(0, len(e.tail)-int(keptLines)+1):], cutTo(ev.Text, int(keptBytes)))
-	e.add(ev)
-}
-
-// endPatience is how long the informers may take to hear of an end that the
-// log knows already.
-const endPatience = 10 * time.Second
-
-// ended waits for the Pod's end to be known, nil when it goes on.
-func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
-	t := time.NewTicker(50 * time.Millisecond)
-	defer t.Stop()
-	for until := time.Now().Add(endPatience); ; {
-		scene, err := e.backend.seen.scene(e.ref, objectOf(e.pod))
-		if err != nil {
-			return nil, err
-		}
-		if scene.Pod == nil || scene.Pod.UID != e.pod.UID {
-			return nil, tallyman.Errorf(tallyman.NotFound, "Pod %s is gone", e.pod.Name)
-		}
-		scene.Made, scene.Now = true, time.Now()
-		if o := Look(scene); o.Gone && o.Cause != nil {
-			return e.verdict(scene.Pod, *o.Cause), nil
-		}
-		if time.Now().After(until) {
-			return nil, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-t.C:
-		}
-	}
-}
-
-// verdict is the last fact of a bare attempt.
-func (e *entry) verdict(pod *corev1.Pod, c tallyman.Cause) *tallyman.Fact {
-	out := &tallyman.Outcome{Reason: c.Reason, Message: c.Message, ExitCode: c.ExitCode, Signal: c.Signal, Started: true}
-	at := time.Now()
-	if agent := agentStatus(pod); agent != nil && agent.State.Terminated != nil {
-		if out.Reason == tallyman.Completed {
-			out.Result = agent.State.Terminated.Message
-		}
-		if pod.DeletionTimestamp == nil {
-			at = agent.State.Terminated.FinishedAt.Time
-		}
-	}
-	return &tallyman.Fact{Kind: tallyman.FactFinal, At: at, Outcome: out}
-}
-
-// finish writes the journal's last event and tells it.
-func (e *entry) finish(ctx context.Context, f tallyman.Fact) error {
-	for _, line := range e.tail {
-		f.Outcome.OutputTail += line + "\n"
-	}
-	agent := tallyman.ContainerState{Name: tallyman.PodAgent, Kind: tallyman.AgentContainer, ExitCode: f.Outcome.ExitCode, Output: f.Outcome.OutputTail}
-	cause := notExecutable(&tallyman.Cause{Reason: f.Outcome.Reason, Message: f.Outcome.Message},
-		&tallyman.Evidence{Node: e.pod.Spec.NodeName, Containers: []tallyman.ContainerState{agent}})
-	f.Outcome.Reason, f.Outcome.Message = cause.Reason, cause.Message
-	data, err := json.Marshal(f.Outcome)
-	if err != nil {
-		return fmt.Errorf("encode the outcome: %w", err)
-	}
-	e.add(tallyman.Event{Type: tallyman.EventRunnerEnded, Time: f.At, Data: data})
-	f.Cursor = e.next
-	if err := e.flush(ctx); err != nil {
-		return err
-	}
-	return e.report(ctx, f)
+	return p.pod, nil
 }

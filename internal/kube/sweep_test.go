@@ -42,7 +42,7 @@ func known(t *testing.T, o Options, inCluster []client.Object, inMemory ...clien
 			t.Fatal(err)
 		}
 	}
-	b.seen.synced.Store(true)
+	b.seen.places[0].synced.Store(true)
 	return b
 }
 
@@ -176,7 +176,7 @@ func TestWhatMemoryDoesNotKnow(t *testing.T) {
 func TestACopyGetsNoJournal(t *testing.T) {
 	pod := podThat(corev1.PodRunning, tallyman.RunnerBare, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}})
 	b := known(t, Options{Object: func(context.Context, tallyman.AttemptRef) (string, error) { return "other", nil }}, nil, pod)
-	if err := b.scribe.writeOnce(t.Context(), attempt, pod); tallyman.CodeOf(err) != tallyman.Stale { // nobody is there to be greeted
+	if err := b.scribe.writeOnce(t.Context(), &page{ref: attempt, pod: pod}, pod); tallyman.CodeOf(err) != tallyman.Stale { // nobody is there to be greeted
 		t.Errorf("got %v", err)
 	}
 }

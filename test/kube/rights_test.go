@@ -113,3 +113,33 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 		})
 	}
 }
+
+// A namespace that the server has no rights in keeps nobody of the others
+// waiting, also where the server is started anew while a run is at work.
+func TestANamespaceWithoutRights(t *testing.T) {
+	p := newPlace(t, "TALLYMAN_NAMESPACES=default")
+	p.stop(syscall.SIGTERM)
+	p.limited() // in its own namespace
+	p.up()
+	p.agent("at-work", shell("for n in $(seq 1 12); do echo $n; sleep 0.5; done"))
+	p.agent("bare", bare("for n in $(seq 1 12); do echo $n; sleep 0.5; done"))
+	runs := []tallyman.Run{p.detach("at-work"), p.detach("bare")}
+	for _, run := range runs {
+		p.running(run)
+	}
+	p.stop(syscall.SIGKILL)
+	p.up()
+	for _, run := range append(runs, p.detach("at-work")) {
+		run = p.ended(run.ID)
+		p.holds(run, tallyman.Completed)
+		p.once(run)
+		if got := p.ok("logs", run.ID); got != numbers(12) {
+			t.Errorf("the transcript is %q", got)
+		}
+	}
+	text, err := os.ReadFile(p.log.Name())
+	p.must(err)
+	if !strings.Contains(string(text), `namespace=default`) || !strings.Contains(string(text), "forbidden") {
+		t.Error("the server does not say which namespace it may not look at")
+	}
+}

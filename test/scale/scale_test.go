@@ -274,7 +274,7 @@ func (h *hall) settled() {
 	}
 }
 
-var tookIn = regexp.MustCompile(`the cluster is watched" took=(\S+)`)
+var tookIn = regexp.MustCompile(`the cluster is watched" .*took=(\S+)`)
 
 func (h *hall) synced() time.Duration {
 	h.Helper()

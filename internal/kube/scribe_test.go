@@ -1,0 +1,202 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/tallyman-dev/tallyman"
+)
+
+// office takes a scribe's journal and its facts. It refuses lines while it is
+// full.
+type office struct {
+	mu      sync.Mutex
+	full    bool
+	refused int
+	lines   [][]byte
+	facts   []tallyman.Fact
+}
+
+func (o *office) Next(context.Context, string) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return uint64(len(o.lines)) + 1, nil
+}
+
+func (o *office) Read(_ context.Context, _ string, _ uint64, fn func(uint64, []byte) error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, line := range o.lines {
+		if err := fn(uint64(i)+1, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *office) Append(_ context.Context, _ string, _ uint64, lines [][]byte) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.full {
+		o.refused++
+		return 0, errors.New("the disk is full")
+	}
+	o.lines = append(o.lines, lines...)
+	return uint64(len(o.lines)) + 1, nil
+}
+
+func (o *office) Greet(context.Context, tallyman.AttemptRef, tallyman.Proof, tallyman.Hello) (tallyman.Welcome, tallyman.HelloVerdict, error) {
+	return tallyman.Welcome{Epoch: 1}, tallyman.HelloWelcome, nil
+}
+
+func (o *office) Report(_ context.Context, _ tallyman.AttemptRef, _ int64, r tallyman.ControlReport) (tallyman.ControlAnswer, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.facts = append(o.facts, r.Facts...)
+	return tallyman.ControlAnswer{}, nil
+}
+
+func (o *office) set(full bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.full = full
+}
+
+// texts are what the journal has, by their type where they have no text.
+func (o *office) texts(t *testing.T) (all []string) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, line := range o.lines {
+		var e tallyman.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Text == "" {
+			e.Text = string(e.Type)
+		}
+		all = append(all, e.Text)
+	}
+	return all
+}
+
+// printed serves a Pod's log, until it is gone.
+func printed(t *testing.T, b *Backend, log string) (gone func()) {
+	t.Helper()
+	var mu sync.Mutex
+	there := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if there {
+			_, _ = io.WriteString(w, log)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+	}))
+	t.Cleanup(server.Close)
+	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.core = core
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		there = false
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("not in 10 s: %s", what)
+		}
+	}
+}
+
+// A log that was read and is not kept yet is waited for, however long the
+// agent has ended, and also where its Pod is gone meanwhile: what is known of
+// its end is told then.
+func TestABareLogThatHistoryRefuses(t *testing.T) {
+	for name, goes := range map[string]bool{"its Pod stays": false, "its Pod is deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			o := &office{full: true}
+			pod := podThat(corev1.PodFailed, tallyman.RunnerBare, terminated(3, "Error", ""))
+			b := known(t, Options{Control: o, History: o, Object: func(context.Context, tallyman.AttemptRef) (string, error) { return "pod", nil }}, nil, pod)
+			gone := printed(t, b, "2026-10-03T12:00:01.5Z hello\n")
+			a := tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", Journal: "pod-pod"}
+
+			var writing sync.WaitGroup
+			defer writing.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			b.scribe.look(ctx, &writing)
+			b.scribe.mu.Lock()
+			b.scribe.pods["pod"].since = time.Now().Add(-time.Hour)
+			b.scribe.mu.Unlock()
+			eventually(t, "it was refused", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.refused >= 2 })
+			if goes {
+				gone()
+				if err := b.seen.pods[0].GetIndexer().Delete(pod); err != nil {
+					t.Fatal(err)
+				}
+				b.scribe.look(ctx, &writing)
+			}
+			if seen, err := b.Observe(t.Context(), a); err != nil || seen.Gone || !seen.Running || seen.Cause != nil {
+				t.Errorf("while its log is not kept: %+v, %v", seen, err)
+			}
+
+			o.set(false)
+			eventually(t, "all is written", func() bool { return b.scribe.writing(attempt) == nil })
+			want := []string{"agent.started", "hello", "runner.ended"}
+			if goes {
+				want = []string{"agent.started", "runner.ended"} // nobody can read it any more
+			}
+			if diff := cmp.Diff(want, o.texts(t)); diff != "" {
+				t.Errorf("the journal: %s", diff)
+			}
+			last := o.facts[len(o.facts)-1]
+			if last.Kind != tallyman.FactFinal || last.Outcome.Reason != tallyman.AgentError || *last.Outcome.ExitCode != 3 {
+				t.Errorf("the last fact is %+v %+v", last, last.Outcome)
+			}
+		})
+	}
+}
+
+// A Pod that is gone before its agent's end was seen has none to tell.
+func TestABarePodThatIsGone(t *testing.T) {
+	o := &office{}
+	pod := podThat(corev1.PodRunning, tallyman.RunnerBare, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}})
+	b := known(t, Options{Control: o, History: o, Object: func(context.Context, tallyman.AttemptRef) (string, error) { return "pod", nil }}, nil)
+	gone := printed(t, b, "")
+	gone()
+	p := &page{ref: attempt, pod: pod, since: noon}
+	b.scribe.pods["pod"] = p
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b.scribe.follow(ctx, p, pod)
+	if diff := cmp.Diff([]string{"agent.started"}, o.texts(t)); diff != "" || !p.done {
+		t.Errorf("done: %t, the journal: %s", p.done, diff)
+	}
+	seen, err := b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", Journal: "pod-pod"})
+	if err != nil || !seen.Gone || seen.Cause == nil || seen.Cause.Reason != tallyman.PodDeleted {
+		t.Errorf("got %+v, %v", seen, err)
+	}
+}
