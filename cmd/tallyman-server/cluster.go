@@ -46,7 +46,7 @@ func openCluster(o cli.BackendOptions) (cli.Backend, error) {
 func cluster(c config.Config, ca string) kube.Cluster {
 	return kube.Cluster{
 		Name: c.ClusterName, RunnerImage: c.RunnerImage, Advertise: c.Advertise, CA: ca, CAConfigMap: c.CAConfigMap,
-		DefaultTag: c.DefaultTag, Account: c.Account,
+		DefaultTag: c.DefaultTag, Account: c.Account, OpenShift: c.OpenShift,
 		Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: kube.Backstop,
 	}
 }

@@ -57,6 +57,7 @@ type Config struct {
 	CAConfigMap  string            `json:"ca-config-map"`   // with private roots for agents, under ca.crt
 	Account      string            `json:"service-account"` // the Pods'; "": the namespace's default
 	Owner        string            `json:"owner"`           // ConfigMap that owns the Jobs, "": none
+	OpenShift    bool              `json:"openshift"`       // the cluster chooses user ids
 	PullPatience tallyman.Duration `json:"pull-patience"`   // with an image
 	KeepObjects  tallyman.Duration `json:"keep-objects"`    // after their end
 

@@ -96,6 +96,7 @@ runner-image: runner:1
 default-tag: "2"
 ca-config-map: roots
 service-account: worker
+openshift: true
 owner: install
 pull-patience: 7s
 keep-objects: 8s
@@ -113,7 +114,7 @@ func TestEveryKeyOfTheFileIsRead(t *testing.T) {
 		StartTimeout: 5 * s, LostTimeout: 6 * s, JournalReserve: 4096, MaxArtifact: 5e6, Prices: dir + "/prices.json", File: path,
 		Advertise: "https://tallyman.example.com:7333", TLSCert: dir + "/conf/cert.pem", TLSKey: dir + "/conf/key.pem", InsecureListen: true, ServerCA: dir + "/conf/ca.pem",
 		Backend: "kube", Kubeconfig: dir + "/conf/kube.conf", ClusterName: "west", Namespace: "agents", Namespaces: []string{"a", "b"},
-		RunnerImage: "runner:1", DefaultTag: "2", CAConfigMap: "roots", Account: "worker", Owner: "install", PullPatience: 7 * s, KeepObjects: 8 * s,
+		RunnerImage: "runner:1", DefaultTag: "2", CAConfigMap: "roots", Account: "worker", OpenShift: true, Owner: "install", PullPatience: 7 * s, KeepObjects: 8 * s,
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
@@ -223,7 +224,7 @@ func TestLoadRefuses(t *testing.T) {
 		"no artifact":                 {"max-artifact: 0", nil, home, `FILE:1: max-artifact: 0 would refuse every artifact; write a size like 1GiB`},
 		"a fault under a better flag": {"max-running: 0", map[string]string{"max-running": "2"}, map[string]string{"HOME": "/h", "TALLYMAN_MAX_RUNNING": "x"}, `TALLYMAN_MAX_RUNNING: "x" is not a whole number`},
 		"everything at once": {"log-format: txt\nx: 1\n", map[string]string{"listen": "x"}, map[string]string{"HOME": "/h", "TALLYMAN_GRACE": "soon"},
-			`FILE:2:1: unknown key "x" in the document; it may have data, server, token-file, agents, listen, max-running, log-level, log-format, retention, grace, result-grace, orphan-budget, drain-budget, start-timeout, lost-timeout, journal-reserve, max-artifact, backend, advertise, tls-cert, tls-key, insecure-listen, server-ca, kubeconfig, cluster, namespace, namespaces, runner-image, default-tag, ca-config-map, service-account, owner, pull-patience, keep-objects, prices
+			`FILE:2:1: unknown key "x" in the document; it may have data, server, token-file, agents, listen, max-running, log-level, log-format, retention, grace, result-grace, orphan-budget, drain-budget, start-timeout, lost-timeout, journal-reserve, max-artifact, backend, advertise, tls-cert, tls-key, insecure-listen, server-ca, kubeconfig, cluster, namespace, namespaces, runner-image, default-tag, ca-config-map, service-account, owner, openshift, pull-patience, keep-objects, prices
 TALLYMAN_GRACE: "soon" is not a duration: write it like 90s, 15m or 2h
 flag --listen: listen: "x" is no address; write it like 127.0.0.1:7333
 FILE:1: log-format: "txt" is none of text, json; did you mean "text"?`},
@@ -314,7 +315,7 @@ func TestEveryKeyHasAFlagAndAVariable(t *testing.T) {
 			text = "/x"
 		case "advertise":
 			text = "https://x"
-		case "insecure-listen":
+		case "insecure-listen", "openshift":
 			text = "true"
 		}
 		pair := map[string]string{"HOME": "/h", "TALLYMAN_TLS_CERT": "/x", "TALLYMAN_TLS_KEY": "/x"} // one of them alone is refused

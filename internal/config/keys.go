@@ -78,16 +78,7 @@ var keys = []Key{
 	textKey("advertise", "URL where others, Pods among them, reach this server; with https it makes its own certificate", func(c *Config) *string { return &c.Advertise }),
 	pathKey("tls-cert", "file with the server's certificate, PEM", func(c *Config) *string { return &c.TLSCert }),
 	pathKey("tls-key", "file with the key of that certificate, PEM", func(c *Config) *string { return &c.TLSKey }),
-	{
-		Name: "insecure-listen", Help: "listen on any address without TLS", Switch: true,
-		set: func(c *Config, text, _ string) (err error) {
-			if c.InsecureListen, err = strconv.ParseBool(text); err != nil {
-				return fmt.Errorf("%q is neither true nor false", text)
-			}
-			return nil
-		},
-		get: func(c Config) string { return strconv.FormatBool(c.InsecureListen) },
-	},
+	switchKey("insecure-listen", "listen on any address without TLS", func(c *Config) *bool { return &c.InsecureListen }),
 	pathKey("server-ca", "file with who vouches for the server that is talked to, PEM", func(c *Config) *string { return &c.ServerCA }),
 	textKey("backend", "where attempts run: local or kube", func(c *Config) *string { return &c.Backend }),
 	inCluster(pathKey("kubeconfig", "file that says how the cluster is reached; default: the Pod's own account, $KUBECONFIG, ~/.kube/config", func(c *Config) *string { return &c.Kubeconfig })),
@@ -106,6 +97,7 @@ var keys = []Key{
 	inCluster(textKey("ca-config-map", "ConfigMap with private roots for agents, under ca.crt", func(c *Config) *string { return &c.CAConfigMap })),
 	inCluster(textKey("service-account", "ServiceAccount of the Pods; default: the namespace's", func(c *Config) *string { return &c.Account })),
 	inCluster(textKey("owner", "ConfigMap in the Jobs' namespace that owns them: they go with it", func(c *Config) *string { return &c.Owner })),
+	inCluster(switchKey("openshift", "the cluster gives Pods their user ids, as OpenShift does: ask for none", func(c *Config) *bool { return &c.OpenShift })),
 	inCluster(valueKey("pull-patience", "how long an image may fail to be pulled", func(c *Config) value { return &c.PullPatience })),
 	inCluster(valueKey("keep-objects", "how long ended objects stay in the cluster", func(c *Config) value { return &c.KeepObjects })),
 }
@@ -127,6 +119,19 @@ func valueKey(name, help string, field func(*Config) value) Key {
 		Name: name, Help: help,
 		set: func(c *Config, text, _ string) error { return field(c).UnmarshalText([]byte(text)) },
 		get: func(c Config) string { return field(&c).String() },
+	}
+}
+
+func switchKey(name, help string, field func(*Config) *bool) Key {
+	return Key{
+		Name: name, Help: help, Switch: true,
+		set: func(c *Config, text, _ string) (err error) {
+			if *field(c), err = strconv.ParseBool(text); err != nil {
+				return fmt.Errorf("%q is neither true nor false", text)
+			}
+			return nil
+		},
+		get: func(c Config) string { return strconv.FormatBool(*field(&c)) },
 	}
 }
 

@@ -155,7 +155,7 @@ func checkKeys(t *testing.T, written map[string]bool) {
 			t.Errorf("config.%s of the schema is no key", key)
 		}
 	}
-	want := []string{"data", "token-file", "agents", "listen", "advertise", "tls-cert", "tls-key", "insecure-listen", "backend", "namespace", "namespaces", "runner-image", "owner"}
+	want := []string{"data", "token-file", "agents", "listen", "advertise", "tls-cert", "tls-key", "insecure-listen", "backend", "namespace", "namespaces", "runner-image", "owner", "openshift"}
 	if !slices.Equal(own, want) {
 		t.Errorf("the chart sets %q, want %q", own, want)
 	}

@@ -11,8 +11,13 @@ app.kubernetes.io/component: server
 {{- define "tallyman.advertise" -}}
 {{- .Values.tallyman.advertise | default (printf "https://%s.%s.svc:7333" (include "tallyman.fullname" .) .Release.Namespace) -}}
 {{- end -}}
+{{/* "": the cluster lets Pods choose their user ids. */}}
+{{- define "tallyman.openshift" -}}
+{{- if or .Values.openshift (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}true{{ end -}}
+{{- end -}}
 {{- define "tallyman.config" -}}
 {{- $c := dict "data" "/data" "backend" "kube" "listen" "0.0.0.0:7333" "advertise" (include "tallyman.advertise" .) "namespace" .Release.Namespace "namespaces" .Values.namespaces "runner-image" (.Values.runnerImage | default .Values.image) "owner" (printf "%s-runs" (include "tallyman.fullname" .)) -}}
+{{- if include "tallyman.openshift" . }}{{ $_ := set $c "openshift" true }}{{ end -}}
 {{- if .Values.agents }}{{ $_ := set $c "agents" (list "/etc/tallyman/agents") }}{{ end -}}
 {{- if .Values.token.secretName }}{{ $_ := set $c "token-file" "/etc/tallyman/token/token" }}{{ end -}}
 {{- if .Values.tls.secretName }}{{ $_ := set $c "tls-cert" "/etc/tallyman/tls/tls.crt" }}{{ $_ := set $c "tls-key" "/etc/tallyman/tls/tls.key" }}
