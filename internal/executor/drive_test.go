@@ -223,8 +223,14 @@ func TestAnAttemptIsDriven(t *testing.T) {
 	}
 }
 
+// Neither is a clock that was set meanwhile.
 func TestATimeWithoutAServerIsNobodysFault(t *testing.T) {
-	long := func(s *stage) time.Time { return s.began.Add(-24 * time.Hour) }
+	for name, ago := range map[string]time.Duration{"": 24 * time.Hour, ", by a clock that was ahead": -24 * time.Hour} {
+		timeWithoutAServer(t, name, func(s *stage) time.Time { return s.began.Add(-ago) })
+	}
+}
+
+func timeWithoutAServer(t *testing.T, clock string, long func(*stage) time.Time) {
 	for name, c := range map[string]struct {
 		want  string
 		scene func(*stage)
@@ -259,7 +265,7 @@ func TestATimeWithoutAServerIsNobodysFault(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { play(t, c.want, c.scene) })
+		t.Run(name+clock, func(t *testing.T) { play(t, c.want, c.scene) })
 	}
 }
 

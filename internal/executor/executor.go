@@ -99,6 +99,7 @@ type memory struct {
 	since     time.Time // first seen, or last held back at a gate: what follows is timed from there
 	stopTold  time.Time // zero: not yet
 	finalSeen time.Time // zero: not yet
+	endSeen   time.Time // zero: not yet
 	known     bool
 	lateTold  bool
 }
@@ -371,10 +372,10 @@ func (x *Executor) late(a tallyman.Attempt) string {
 	return x.patience.Start.String()
 }
 
-// began is when this process could first expect something of an attempt.
-func (x *Executor) began(a tallyman.Attempt) time.Time {
-	return later(a.AdmittedAt, x.memory(a.Ref()).since)
-}
+// began is when this process could first expect something of an attempt. Like
+// all that patience is held against it was seen by this process: the clock by
+// which the record was written may have been set since.
+func (x *Executor) began(a tallyman.Attempt) time.Time { return x.memory(a.Ref()).since }
 
 // release frees the slot of an ended attempt once its processes are gone. The
 // slot does not wait for History: what that lacks is owed, and tried again,
@@ -387,7 +388,11 @@ func (x *Executor) release(ctx context.Context, a tallyman.Active, obs tallyman.
 		if a.Attempt.Final != nil {
 			patience += x.patience.Drain
 		}
-		if time.Since(later(*a.Attempt.EndedAt, x.memory(ref).since)) > patience {
+		m := x.memory(ref)
+		if m.endSeen.IsZero() {
+			m.endSeen = time.Now()
+		}
+		if time.Since(m.endSeen) > patience {
 			return x.backend.Kill(ctx, a.Attempt)
 		}
 		return nil

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ import (
 // A server starts while its cluster is away, says what it waits for, and ends
 // when it is told to.
 func TestAClusterThatIsAway(t *testing.T) {
-	b, err := New(Options{Config: &rest.Config{Host: "https://127.0.0.1:1"}, Namespace: "agents", Log: slog.New(slog.DiscardHandler)})
+	b, err := New(Options{Config: &rest.Config{Host: "https://127.0.0.1:1"}, Namespace: "agents", Log: discard})
 	if err != nil {
 		t.Fatal(err)
 	}

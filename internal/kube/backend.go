@@ -58,11 +58,15 @@ type Backend struct {
 	scribe  *scribe
 	changed chan struct{}
 	nodes   nodes
+	clock   *clock
 }
 
 // New makes a backend. It asks nothing yet.
 func New(o Options) (*Backend, error) {
 	log.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	clock := &clock{}
+	o.Config = rest.CopyConfig(o.Config)
+	o.Config.Wrap(clock.listening)
 	live, err := client.New(o.Config, client.Options{Scheme: scheme.Scheme, Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
@@ -71,7 +75,7 @@ func New(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
-	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1)}
+	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1), clock: clock}
 	b.scribe, b.nodes.live = newScribe(b), live
 	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell, o.Log)
 	return b, err
@@ -225,11 +229,11 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if pod := b.scribe.writing(a.Ref()); s.Pod == nil && pod != nil {
 		s.Pod, s.Bare = pod, true
 	}
-	s.Made, s.Now, s.Patience = a.Object != "", time.Now(), b.o.Cluster.Pull
+	s.Made, s.Now, s.Patience = a.Object != "", b.clock.now(), b.o.Cluster.Pull
 	if s.Pod != nil && s.Pod.Spec.NodeName == "" {
 		s.Biggest = biggest(b.nodes.list(ctx))
 	}
-	s.Silence = b.silence(ctx, a, s.Pod)
+	s.Silence = b.silence(ctx, a, s)
 	o := Look(s)
 	if a.Journal != "" && !s.Bare {
 		o.Deaf = false // its runner was heard, whatever the informers know of it

@@ -40,7 +40,10 @@ type Finding struct {
 // Check looks at everything that attempts in the cluster need. What cannot be
 // asked is broken, with the reason; the rest is then not asked.
 func (c Checkup) Check(ctx context.Context) []Finding {
-	live, err := client.New(c.Config, client.Options{Scheme: scheme.Scheme})
+	var clock clock
+	config := rest.CopyConfig(c.Config)
+	config.Wrap(clock.listening)
+	live, err := client.New(config, client.Options{Scheme: scheme.Scheme})
 	if err == nil {
 		err = live.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespaces[0], Verb: "get", Resource: "pods"}}})
@@ -48,7 +51,7 @@ func (c Checkup) Check(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{{What: "cluster", Broken: true, Found: fmt.Sprintf("%s: %v", c.Config.Host, err), Mend: mendAccess(err)}}
 	}
-	all := []Finding{{What: "cluster", Found: c.Config.Host}}
+	all := []Finding{{What: "cluster", Found: c.Config.Host}, compare(clock.now(), time.Now())}
 	for _, ns := range c.Namespaces {
 		all = append(all, c.rights(ctx, live, ns))
 	}
@@ -57,9 +60,24 @@ func (c Checkup) Check(ctx context.Context) []Finding {
 	all = append(all, sample)
 	all = append(all, c.secrets(ctx, live)...)
 	if c.NewID != nil && pod != nil && !sample.Broken {
-		all = append(all, c.reach(ctx, live))
+		all = append(all, c.reach(ctx, live, &clock))
 	}
 	return all
+}
+
+// apart is how far two clocks may be from each other.
+const apart = time.Minute
+
+// compare holds the cluster's clock against this machine's.
+func compare(theirs, ours time.Time) Finding {
+	f := Finding{What: "clock", Found: "the cluster's and this machine's agree", Mend: "set them by NTP: ends are told right all the same, but the times in a run's record are not all of one clock, and a Pod may take the server's certificate for one that is not valid yet"}
+	if d := theirs.Sub(ours).Round(time.Second); d.Abs() > apart {
+		f.Broken, f.Found = true, fmt.Sprintf("the cluster's is %s ahead of this machine's", d)
+		if d < 0 {
+			f.Found = fmt.Sprintf("the cluster's is %s behind this machine's", -d)
+		}
+	}
+	return f
 }
 
 // mendAccess says what to do about a cluster that does not answer as it must.
@@ -204,7 +222,7 @@ const imagePatience = 20 * time.Second
 const reach = 50 * time.Second
 
 // reach runs a Pod that says hello to the server for a run that is none.
-func (c Checkup) reach(ctx context.Context, live client.Client) Finding {
+func (c Checkup) reach(ctx context.Context, live client.Client, clock *clock) Finding {
 	f := Finding{What: "reach", Mend: fmt.Sprintf("from a Pod in namespace %s the server must be reached at %s (--advertise): check network policies, name and port; see kubectl describe pod", c.Namespaces[0], c.Cluster.Advertise)}
 	pod, err := c.pod(c.NewID())
 	if err == nil {
@@ -223,7 +241,7 @@ func (c Checkup) reach(ctx context.Context, live client.Client) Finding {
 			f.Broken, f.Found = true, err.Error()
 			return f
 		}
-		scene.Now = time.Now()
+		scene.Now = clock.now()
 		o := Look(scene)
 		switch {
 		case o.Gone && o.Cause != nil:

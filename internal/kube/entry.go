@@ -183,7 +183,7 @@ func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
 			return nil, err
 		}
 		if pod != nil {
-			o := Look(Scene{Pod: pod, Bare: true, Made: true, Now: time.Now()})
+			o := Look(Scene{Pod: pod, Bare: true, Made: true, Now: e.backend.clock.now()})
 			return e.verdict(pod, *o.Cause), nil
 		}
 		if time.Now().After(until) {
@@ -200,7 +200,7 @@ func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
 // verdict is the last fact of a bare attempt.
 func (e *entry) verdict(pod *corev1.Pod, c tallyman.Cause) *tallyman.Fact {
 	out := &tallyman.Outcome{Reason: c.Reason, Message: c.Message, ExitCode: c.ExitCode, Signal: c.Signal, Started: true}
-	at := time.Now()
+	at := e.backend.clock.now()
 	if agent := agentStatus(pod); agent != nil && agent.State.Terminated != nil {
 		if out.Reason == tallyman.Completed {
 			out.Result = agent.State.Terminated.Message

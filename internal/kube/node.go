@@ -15,7 +15,7 @@ import (
 
 // Silence is what is known about an attempt whose runner is not heard of.
 type Silence struct {
-	Since  time.Time
+	For    time.Duration
 	Orphan time.Duration // how long its runner goes on without a server, 0: until its deadline
 	Gone   bool          // its node is no object any more
 	Ready  bool          // its node is, as the cluster sees it
@@ -32,16 +32,15 @@ func (s Scene) lost() *tallyman.Cause {
 	if q == nil || s.Pod.Spec.NodeName == "" {
 		return nil
 	}
-	silent := s.Now.Sub(q.Since)
 	switch {
 	case q.Gone:
 		return &tallyman.Cause{Reason: tallyman.NodeLost, Message: fmt.Sprintf("its node %s is not there any more", s.Pod.Spec.NodeName)}
-	case !q.Ready && q.Orphan > 0 && silent > q.Orphan+orphanMargin:
+	case !q.Ready && q.Orphan > 0 && q.For > q.Orphan+orphanMargin:
 		return &tallyman.Cause{Reason: tallyman.NodeLost, Message: fmt.Sprintf(
-			"its node %s is not ready, and nothing was heard of its runner for %s; a runner ends its agent after %s without a server", s.Pod.Spec.NodeName, silent.Round(time.Second), q.Orphan)}
+			"its node %s is not ready, and nothing was heard of its runner for %s; a runner ends its agent after %s without a server", s.Pod.Spec.NodeName, q.For.Round(time.Second), q.Orphan)}
 	case !q.Ready && s.overtime():
 		return &tallyman.Cause{Reason: tallyman.NodeLost, Message: fmt.Sprintf(
-			"its node %s is not ready, nothing was heard of its runner for %s, and its deadline has passed", s.Pod.Spec.NodeName, silent.Round(time.Second))}
+			"its node %s is not ready, nothing was heard of its runner for %s, and its deadline has passed", s.Pod.Spec.NodeName, q.For.Round(time.Second))}
 	}
 	return nil
 }
@@ -58,7 +57,8 @@ const newNode = time.Minute
 
 // silence asks about the node of an attempt whose runner is not heard of, or
 // that has none; nil while there is nothing to ask.
-func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, pod *corev1.Pod) *Silence {
+func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, s Scene) *Silence {
+	pod := s.Pod
 	if pod == nil || pod.Spec.NodeName == "" {
 		return nil
 	}
@@ -66,16 +66,16 @@ func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, pod *corev1.P
 	bare := pod.Labels[labelRunner] == string(tallyman.RunnerBare)
 	switch {
 	case a.LastContact != nil:
-		q.Since = *a.LastContact
+		q.For = time.Since(*a.LastContact) // this is our own time
 	case a.Journal != "" && !bare:
 		return nil
 	default:
 		// Nobody could be heard yet, or ever. A new node may not be known.
 		c := condition(pod, corev1.PodScheduled)
-		if c == nil || time.Since(c.LastTransitionTime.Time) < newNode {
+		if c == nil || s.Now.Sub(c.LastTransitionTime.Time) < newNode {
 			return nil
 		}
-		q.Since = c.LastTransitionTime.Time
+		q.For = s.Now.Sub(c.LastTransitionTime.Time)
 		if bare {
 			q.Orphan = 0
 		}

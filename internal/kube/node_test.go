@@ -20,14 +20,14 @@ func TestALostNode(t *testing.T) {
 		says    string // "": it goes on
 	}{
 		"heard of":                             {nil, ""},
-		"silent on a node that is well":        {&Silence{Since: ago(10 * time.Hour), Orphan: time.Hour, Ready: true}, ""},
-		"its node has just been lost":          {&Silence{Since: ago(time.Minute), Orphan: time.Hour}, ""},
-		"its runner may still be ending":       {&Silence{Since: ago(time.Hour + 30*time.Second), Orphan: time.Hour}, ""},
-		"its runner has ended itself":          {&Silence{Since: ago(time.Hour + 31*time.Second), Orphan: time.Hour}, "for 1h0m31s"},
-		"its runner goes on to its deadline":   {&Silence{Since: ago(100 * time.Hour)}, ""},
-		"its node is not in the cluster":       {&Silence{Since: ago(time.Minute), Orphan: time.Hour, Gone: true}, "node is not there any more"},
-		"the same, and no budget would end it": {&Silence{Since: ago(time.Minute), Gone: true}, "node is not there any more"},
-		"its deadline has passed":              {&Silence{Since: ago(2 * time.Hour)}, "its deadline has passed"},
+		"silent on a node that is well":        {&Silence{For: 10 * time.Hour, Orphan: time.Hour, Ready: true}, ""},
+		"its node has just been lost":          {&Silence{For: time.Minute, Orphan: time.Hour}, ""},
+		"its runner may still be ending":       {&Silence{For: time.Hour + 30*time.Second, Orphan: time.Hour}, ""},
+		"its runner has ended itself":          {&Silence{For: time.Hour + 31*time.Second, Orphan: time.Hour}, "for 1h0m31s"},
+		"its runner goes on to its deadline":   {&Silence{For: 100 * time.Hour}, ""},
+		"its node is not in the cluster":       {&Silence{For: time.Minute, Orphan: time.Hour, Gone: true}, "node is not there any more"},
+		"the same, and no budget would end it": {&Silence{For: time.Minute, Gone: true}, "node is not there any more"},
+		"its deadline has passed":              {&Silence{For: 2 * time.Hour}, "its deadline has passed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scene(running)
@@ -76,7 +76,7 @@ func TestWhoCannotBeHeard(t *testing.T) {
 	} {
 		b := &Backend{o: Options{Orphan: hour}}
 		b.nodes.at = time.Now()
-		q := b.silence(t.Context(), c.attempt, c.pod)
+		q := b.silence(t.Context(), c.attempt, Scene{Pod: c.pod, Now: time.Now()})
 		if (q != nil) != c.asked || q != nil && (q.Orphan != c.orphan || !q.Gone) {
 			t.Errorf("%s: got %+v", name, q)
 		}

@@ -133,7 +133,7 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 		if !ours || startOf(pod).IsZero() {
 			continue
 		}
-		p := &page{ref: ref, pod: pod, since: time.Now()}
+		p := &page{ref: ref, pod: pod, since: s.backend.clock.now()}
 		s.pods[pod.UID] = p
 		writing.Go(func() { s.follow(ctx, p, pod) })
 	}
@@ -170,7 +170,7 @@ func (s *scribe) follow(ctx context.Context, p *page, pod *corev1.Pod) {
 		s.log.WarnContext(ctx, "writing the journal of a Pod without a runner", "attempt", p.ref.String(), "err", err)
 		if errors.Is(err, errRefused) {
 			s.mu.Lock()
-			p.since = time.Now()
+			p.since = s.backend.clock.now()
 			s.mu.Unlock()
 		}
 		select {

@@ -33,7 +33,7 @@ func (b *Backend) every(ctx context.Context, period time.Duration, what string, 
 		if b.seen.ready() != nil {
 			continue
 		}
-		err := look(ctx, time.Now())
+		err := look(ctx, b.clock.now())
 		if err == nil {
 			told = ""
 		} else if ctx.Err() == nil && err.Error() != told {

@@ -20,13 +20,15 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
+var discard = slog.New(slog.DiscardHandler)
+
 var attempt = tallyman.AttemptRef{RunID: "01KBCB7TMKFCGE0000000000AB", Number: 1}
 
 // known is a backend in whose cluster those objects are; it remembers those of
 // them that are in memory.
 func known(t *testing.T, o Options, inCluster []client.Object, inMemory ...client.Object) *Backend {
 	t.Helper()
-	o.Config, o.Namespace, o.Log = &rest.Config{Host: "https://127.0.0.1:1"}, "agents", slog.New(slog.DiscardHandler)
+	o.Config, o.Namespace, o.Log = &rest.Config{Host: "https://127.0.0.1:1"}, "agents", discard
 	b, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ package kube_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -143,6 +144,7 @@ type place struct {
 	*testing.T
 	dir, namespace string
 	address        string
+	program        string // another build of the server; "": the suite's
 	server         *exec.Cmd
 	env            []string // of the server: TALLYMAN_…
 	args           []string // of the server, beside ours
@@ -200,7 +202,7 @@ func newPlace(t *testing.T, env ...string) *place {
 func (p *place) up() {
 	p.Helper()
 	_, port, _ := net.SplitHostPort(p.address)
-	p.server = exec.Command(filepath.Join(bin, "tallyman-server"),
+	p.server = exec.Command(cmp.Or(p.program, filepath.Join(bin, "tallyman-server")),
 		"up", "--data", filepath.Join(p.dir, "data"), "--agents", filepath.Join(p.dir, "agents"),
 		"--backend", "kube", "--kubeconfig", kubeconfig, "--namespace", p.namespace, "--runner-image", runnerImage,
 		"--listen", p.address, "--advertise", "https://10.88.0.1:"+port)
