@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tallyman-dev/tallyman"
@@ -105,6 +106,8 @@ func TestALineThatIsNoText(t *testing.T) {
 func TestAnEndWaitsForItsJournal(t *testing.T) {
 	ended := scene(bare, ended(3, "Error", "")).Pod
 	never := scene(bare, waits("PodInitializing", "")).Pod
+	unable := ended.DeepCopy()
+	agentStatus(unable).State.Terminated.StartedAt = metav1.Unix(0, 0)
 	begun := func(since time.Duration, done bool) map[types.UID]*page {
 		return map[types.UID]*page{"pod": {since: noon.Add(since), done: done}}
 	}
@@ -115,6 +118,7 @@ func TestAnEndWaitsForItsJournal(t *testing.T) {
 		want  bool
 	}{
 		"it was never at work":           {never, nil, 0, true},
+		"it could not be started":        {unable, nil, 0, true},
 		"its scribe is about to begin":   {ended, nil, time.Hour, false},
 		"its scribe has just begun":      {ended, begun(time.Hour, false), time.Hour + time.Second, false},
 		"it has had its time":            {ended, begun(time.Hour, false), time.Hour + 31*time.Second, true},

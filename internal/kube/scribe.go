@@ -66,7 +66,7 @@ var errRefused = errors.New("History does not take it")
 // could begin: a Pod may have ended long ago, while no server was up.
 func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
 	agent := agentStatus(pod)
-	if agent == nil || agent.State.Terminated == nil || agent.State.Terminated.StartedAt.IsZero() {
+	if agent == nil || agent.State.Terminated == nil || startOf(pod).IsZero() {
 		return true
 	}
 	s.mu.Lock()
@@ -144,14 +144,15 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 	}
 }
 
-// startOf is when a Pod's agent began, zero before that.
+// startOf is when a Pod's agent began, zero before that, and for one whose
+// container could not be started.
 func startOf(pod *corev1.Pod) time.Time {
 	agent := agentStatus(pod)
 	switch {
 	case agent == nil:
 	case agent.State.Running != nil:
 		return agent.State.Running.StartedAt.Time
-	case agent.State.Terminated != nil:
+	case agent.State.Terminated != nil && timeOf(agent.State.Terminated.StartedAt.Time) != nil:
 		return agent.State.Terminated.StartedAt.Time
 	}
 	return time.Time{}
