@@ -41,6 +41,7 @@ func TestBareImages(t *testing.T) {
 		"its deadline":       {bare("echo x; sleep 300") + "limits: {deadline: 2s}", nil, tallyman.DeadlineExceeded, -1, "deadline of 2s", "x\n"},
 		"stopped":            {bare("echo x; sleep 300"), stop, tallyman.ReasonStopped, -1, "stopped by", "x\n"},
 		"deleted and polite": {bare("trap \"exit 0\" TERM; echo x; while :; do sleep 1; done"), deletePod, tallyman.PodDeleted, -1, "deleted", "x\n"},
+		"no program":         {"harness: exec\nrunner: bare\nimage: " + shellImage + "\ncommand: [/nope]\n", nil, tallyman.InvalidSpec, -1, "/nope", ""},
 		"no image":           {strings.Replace(bare("true"), shellImage, "127.0.0.1:1/nothing:1", 1), stop, tallyman.ReasonStopped, -1, "stopped by", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,6 +62,9 @@ func TestBareImages(t *testing.T) {
 			}
 			if got := p.ok("logs", run.ID); got != c.logs {
 				t.Errorf("the transcript has %d bytes, want %d, and ends in %q", len(got), len(c.logs), got[max(0, len(got)-100):])
+			}
+			if name == "no program" && run.StartedAt != nil {
+				t.Errorf("it is said to have started at %v", run.StartedAt)
 			}
 			if name == "its prompt and its words" && run.Result != "done\n" {
 				t.Errorf("the result is %q", run.Result)
