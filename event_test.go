@@ -73,6 +73,10 @@ func TestTheSameRequestHasTheSameDigestWhateverItsKey(t *testing.T) {
 	if a.Digest() != b.Digest() {
 		t.Error("key or order of labels changed the digest")
 	}
+	a.Source, b.Source = tallyman.SourceCLI, tallyman.SourceAPI
+	if a.Digest() != b.Digest() {
+		t.Error("the door changed the digest")
+	}
 	b.Prompt = "ho"
 	if a.Digest() == b.Digest() {
 		t.Error("another prompt has the same digest")

@@ -3,7 +3,7 @@ package tallyman
 // Filter says which runs to list, newest first. What is not given does not
 // narrow.
 type Filter struct {
-	Namespace string  // "" is the default namespace
+	Namespace string
 	States    []State // any of them
 	Agent     string
 	Labels    map[string]string // all of them

@@ -42,6 +42,25 @@ func ValidName(what, s string) error {
 	return Errorf(Invalid, "%s %q: use lowercase letters, digits and dashes, at most 53, with a letter or digit at both ends", what, s)
 }
 
+// AgentName is how people name an agent: NAME, or NAMESPACE/NAME where it is
+// not in the default namespace.
+func AgentName(namespace, name string) string {
+	if namespace == "" || namespace == DefaultNamespace {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// ParseAgentName reads what AgentName writes; the namespace is "" where none
+// is given. What is no such name stays whole, to be refused.
+func ParseAgentName(word string) (namespace, name string) {
+	namespace, name, both := strings.Cut(word, "/")
+	if !both || ValidName("namespace", namespace) != nil || ValidName("agent", name) != nil {
+		return "", word
+	}
+	return namespace, name
+}
+
 // RunName is the default name of a run: AGENT-, and the last ten of its id.
 func RunName(agent, id string) string {
 	return agent + "-" + strings.ToLower(id[max(0, len(id)-10):])

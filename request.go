@@ -29,12 +29,12 @@ type Request struct {
 
 // Digest identifies what the request asks for: the same key with another
 // digest is a conflict. Left out is what may differ when a caller asks for the
-// same thing again: the key, the inline agent, of which the name counts, and
-// with a built-in inline agent the workspace, which then is the folder that
-// the caller happens to be in. So the same command line brings the first run
-// from another folder, and after an upgrade.
+// same thing again: the key, the door, the inline agent, of which the name
+// counts, and with a built-in inline agent the workspace, which then is the
+// folder that the caller happens to be in. So the same command line brings the
+// first run from another folder, from another machine, and after an upgrade.
 func (r Request) Digest() string {
-	r.Key = ""
+	r.Key, r.Source = "", r.Source.Door()
 	if r.Inline != nil {
 		if r.Agent == "" {
 			r.Agent = r.Inline.Name

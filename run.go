@@ -59,6 +59,17 @@ const (
 	SourceEval    Source = "eval"
 )
 
+// Door is what counts where the same thing may be asked for twice: api, cli
+// and web are ways of one caller, and all count as api.
+func (s Source) Door() Source {
+	switch s {
+	case SourceCLI, SourceWeb:
+		return SourceAPI
+	default:
+		return s
+	}
+}
+
 // DefaultNamespace is where everything lives that names no other.
 const DefaultNamespace = "default"
 

@@ -66,6 +66,7 @@ type Blocked struct {
 // Evidence is what a cluster says about an attempt. It is kept with it, since
 // its objects go.
 type Evidence struct {
+	Namespace   string           `json:"namespace,omitempty"` // of the Pod
 	Pod         string           `json:"pod,omitempty"`
 	Node        string           `json:"node,omitempty"`
 	ScheduledAt *time.Time       `json:"scheduled_at,omitempty"`

@@ -23,13 +23,7 @@ type agentKey struct{ namespace, name string }
 
 func keyOf(a tallyman.Agent) agentKey { return agentKey{a.Namespace, a.Name} }
 
-// String names the agent; the usual namespace is not worth telling.
-func (k agentKey) String() string {
-	if k.namespace == tallyman.DefaultNamespace {
-		return k.name
-	}
-	return k.namespace + "/" + k.name
-}
+func (k agentKey) String() string { return tallyman.AgentName(k.namespace, k.name) }
 
 // Catalog finds agents by name. It looks at the files on each call and reads
 // those that have changed; nothing runs in between. It may be used by several
@@ -152,7 +146,7 @@ func (c *Catalog) List(ctx context.Context) ([]tallyman.Agent, []error) {
 // unknown says that there is no such agent, what may have been meant, where it
 // was looked for, and which files could not be read there.
 func (c *Catalog) unknown(key agentKey, places []place) error {
-	var known, looked []string
+	var known, elsewhere, looked []string
 	var broken []error
 	for _, p := range places {
 		looked = append(looked, p.String())
@@ -168,8 +162,11 @@ func (c *Catalog) unknown(key agentKey, places []place) error {
 		}
 	}
 	for _, r := range c.inCluster() {
-		if r.Agent.Namespace == key.namespace {
+		switch {
+		case r.Agent.Namespace == key.namespace:
 			known = append(known, r.Agent.Name)
+		case r.Agent.Name == key.name:
+			elsewhere = append(elsewhere, keyOf(r.Agent).String())
 		}
 	}
 	for _, a := range c.builtin {
@@ -178,8 +175,12 @@ func (c *Catalog) unknown(key agentKey, places []place) error {
 	slices.Sort(known)
 	known = slices.Compact(known)
 	text := fmt.Sprintf("unknown agent %q", key.String())
-	if near := strictyaml.Nearest(key.name, known); near != "" {
-		text += fmt.Sprintf("; did you mean %q?", near)
+	if near := strictyaml.Nearest(key.name, known); len(elsewhere) > 0 {
+		text += "; there is " + strings.Join(elsewhere, ", ")
+	} else if near != "" {
+		text += fmt.Sprintf("; did you mean %q?", agentKey{key.namespace, near})
+	} else if len(known) > 0 && key.namespace != tallyman.DefaultNamespace {
+		text += "; in " + key.namespace + " there are " + strings.Join(known, ", ")
 	} else if len(known) > 0 {
 		text += "; there are " + strings.Join(known, ", ")
 	}

@@ -100,7 +100,7 @@ func TestUnknownAgentsAreExplained(t *testing.T) {
 			t.Errorf("%s: %v\nwant %s", name, err, want)
 		}
 	}
-	if _, err := c.Get(t.Context(), "team", "coder"); err == nil || !strings.HasPrefix(err.Error(), `unknown agent "team/coder"; did you mean "codex"?`) {
+	if _, err := c.Get(t.Context(), "team", "coder"); err == nil || !strings.HasPrefix(err.Error(), `unknown agent "team/coder"; did you mean "team/codex"?`) {
 		t.Errorf("an agent of another namespace: %v", err)
 	}
 	if a, err := c.Get(t.Context(), "team", "exec"); err != nil || a.Namespace != "team" {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -27,12 +28,17 @@ func Resolve(cwd string, flags []string, env func(string) string) []string {
 			paths = append(paths, filepath.Clean(path))
 		}
 	}
-	paths = append(paths, mayMiss(filepath.Join(cwd, "agents")))
+	usual := []string{filepath.Join(cwd, "agents")}
 	switch config, home := env("XDG_CONFIG_HOME"), env("HOME"); {
 	case filepath.IsAbs(config):
-		paths = append(paths, mayMiss(filepath.Join(config, "tallyman", "agents")))
+		usual = append(usual, filepath.Join(config, "tallyman", "agents"))
 	case filepath.IsAbs(home):
-		paths = append(paths, mayMiss(filepath.Join(home, ".config", "tallyman", "agents")))
+		usual = append(usual, filepath.Join(home, ".config", "tallyman", "agents"))
+	}
+	for _, path := range usual {
+		if !slices.Contains(paths, path) {
+			paths = append(paths, mayMiss(path))
+		}
 	}
 	return paths
 }

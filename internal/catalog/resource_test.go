@@ -58,8 +58,14 @@ func TestResourcesHaveTheirPlace(t *testing.T) {
 	if _, err := c.Get(t.Context(), "team", "bad"); tallyman.CodeOf(err) != tallyman.Invalid || !strings.Contains(err.Error(), "spec.harness") {
 		t.Errorf("bad: %v", err)
 	}
-	if _, err := c.Get(t.Context(), "team", "filled"); err == nil || !strings.Contains(err.Error(), `unknown agent "team/filled"; did you mean "filed"?`) {
+	if _, err := c.Get(t.Context(), "team", "filled"); err == nil || !strings.Contains(err.Error(), `unknown agent "team/filled"; did you mean "team/filed"?`) {
 		t.Errorf("a name that is nearly right: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "", "bad"); err == nil || !strings.Contains(err.Error(), `unknown agent "bad"; there is team/bad`) {
+		t.Errorf("a name without its namespace: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "team", "xyz"); err == nil || !strings.Contains(err.Error(), `unknown agent "team/xyz"; in team there are `) {
+		t.Errorf("a name like no other: %v", err)
 	}
 	c.DropResource("resource:g/Agent/team/filed")
 	if _, err := c.Get(t.Context(), "team", "filed"); err == nil {

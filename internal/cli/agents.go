@@ -20,7 +20,7 @@ func (c *command) agentsCommand() *cobra.Command {
 		Use:   "agents [NAME]",
 		Short: "List the agents that can be run from here, or show one",
 		Long: `With --server the agents are the server's; otherwise those that tallyman run finds
-here. One agent is shown whole, as JSON unless -o says otherwise. Exit code 2 when
+here, and those that a cluster has where a server of the data folder watches one. One agent is shown whole, as JSON unless -o says otherwise. Exit code 2 when
 there is no such agent, or a file with agents cannot be used.`,
 		Example: `  tallyman agents
   tallyman agents -o wide
@@ -54,7 +54,7 @@ func (c *command) agents(ctx context.Context, names []string) error {
 
 // agent shows the agent of a name.
 func (c *command) agent(agents []tallyman.Agent, name string) error {
-	i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return nameOf(a) == name })
+	i := slices.IndexFunc(agents, func(a tallyman.Agent) bool { return tallyman.AgentName(a.Namespace, a.Name) == name })
 	if i < 0 {
 		hint := ""
 		if near := strictyaml.Nearest(name, namesOf(agents)); near != "" {
@@ -71,7 +71,7 @@ func (c *command) agent(agents []tallyman.Agent, name string) error {
 func namesOf(agents []tallyman.Agent) []string {
 	var names []string
 	for _, a := range agents {
-		names = append(names, nameOf(a))
+		names = append(names, tallyman.AgentName(a.Namespace, a.Name))
 	}
 	return names
 }
@@ -85,7 +85,7 @@ func (c *command) listAgents(agents []tallyman.Agent) error {
 	wide := []string{"NAME", "HARNESS", "MODEL", "DEADLINE", "MAX-TURNS", "BUDGET", "MAX-RUNNING", "FROM", "DESCRIPTION"}
 	var rows [][]string
 	for _, a := range agents {
-		row := []string{nameOf(a), a.Spec.Harness, a.Spec.Model}
+		row := []string{tallyman.AgentName(a.Namespace, a.Name), a.Spec.Harness, a.Spec.Model}
 		if c.output == "wide" {
 			l := a.Spec.Limits
 			row = append(row, shown(l.Deadline), shown(l.MaxTurns), shown(l.BudgetUSD), shown(a.Spec.Concurrency.Max))
@@ -120,7 +120,7 @@ func (c *command) findAgents(ctx context.Context) ([]tallyman.Agent, []error, er
 		return items, nil, err
 	}
 	items, faults := c.catalog(cfg.Agents).List(ctx)
-	return items, faults, nil
+	return withResources(items, c.resources(ctx, cfg)), faults, nil
 }
 
 // catalog is the agents as this command line finds them.

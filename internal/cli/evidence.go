@@ -16,6 +16,9 @@ func (c *command) describeEvidence(e *tallyman.Evidence) {
 	}
 	if e.Pod != "" {
 		fmt.Fprintf(c.out, "  Pod %s", printable(e.Pod))
+		if e.Namespace != "" {
+			fmt.Fprintf(c.out, " in namespace %s", printable(e.Namespace))
+		}
 		if e.Node != "" {
 			fmt.Fprintf(c.out, " on node %s", printable(e.Node))
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,13 +38,19 @@ func (c *command) lsCommand() *cobra.Command {
 			if o.Labels, err = readLabels(labels); err != nil {
 				return err
 			}
+			if namespace, agent := tallyman.ParseAgentName(o.Agent); namespace != "" {
+				if o.Namespace != "" && o.Namespace != namespace {
+					return usageError("--agent %s is not in --namespace %s", o.Agent, o.Namespace)
+				}
+				o.Namespace, o.Agent = namespace, agent
+			}
 			return c.ls(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&states, "state", nil, "any of these: "+strings.Join(tallyman.StateNames(), ", "))
 	f.StringVar(&o.Agent, "agent", "", "of this agent")
-	f.StringVar(&o.Namespace, "namespace", "", "of agents that a cluster has in this namespace (default: of all other agents)")
+	f.StringVar(&o.Namespace, "namespace", "", "of agents in this namespace; agents from files are in default (default: all)")
 	f.StringArrayVar(&labels, "label", nil, "k=v; all must match")
 	f.StringVar(&o.Text, "search", "", "words in name, agent, labels or the beginning of the prompt")
 	f.IntVar(&o.Limit, "limit", 0, "most runs to print (default 50; with -o json or yaml all)")
@@ -119,12 +126,19 @@ func (c *command) table(runs []tallyman.Run) error {
 	if c.output == "wide" {
 		head = append(head, "AGENT", "MODEL", "ATTEMPT", "ID")
 	}
+	several := slices.ContainsFunc(runs, func(r tallyman.Run) bool { return r.Namespace != tallyman.DefaultNamespace })
+	if several {
+		head = append([]string{"NAMESPACE"}, head...)
+	}
 	var rows [][]string
 	for _, r := range runs {
 		now := time.Now()
 		row := []string{r.Name, string(r.State), why(r), render.Took(now.Sub(r.CreatedAt)), took(r, now), turns(r), cost(r.Usage)}
 		if c.output == "wide" {
 			row = append(row, r.Agent, r.Model, strconv.Itoa(r.Attempt), r.ID)
+		}
+		if several {
+			row = append([]string{r.Namespace}, row...)
 		}
 		rows = append(rows, row)
 	}

@@ -11,8 +11,8 @@ import (
 // pages is the house as the dashboard sees it.
 type pages struct{ *house }
 
-func (p pages) Counts(ctx context.Context) (map[tallyman.State]int, error) {
-	return p.store.Counts(ctx, tallyman.DefaultNamespace)
+func (p pages) Counts(ctx context.Context) (map[string]map[tallyman.State]int, error) {
+	return p.store.Counts(ctx)
 }
 
 func (p pages) Prompt(ctx context.Context, id string) (string, error) {

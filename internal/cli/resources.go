@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/client"
 	"github.com/tallyman-dev/tallyman/internal/catalog"
 	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/harness"
@@ -90,48 +91,55 @@ func (s *server) watchResources(o serverOptions) error {
 	return nil
 }
 
-// watched are the namespaces whose resources are agents here.
-func (s *server) watched() []string {
-	if s.agents == nil {
+// watched are the namespaces whose resources are agents of a server.
+func watched(cfg config.Config, p Program) []string {
+	if p.Resources[cfg.Backend] == nil {
 		return nil
 	}
-	all := append([]string{s.cfg.Namespace}, s.cfg.Namespaces...)
+	all := append([]string{cfg.Namespace}, cfg.Namespaces...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// agentNamed reads the name of an agent, which may have its namespace before
-// it: NAMESPACE/NAME. What is no such name stays whole, to be refused.
-func agentNamed(word string) (namespace, name string) {
-	namespace, name, both := strings.Cut(word, "/")
-	if !both || tallyman.ValidName("namespace", namespace) != nil || tallyman.ValidName("agent", name) != nil {
-		return "", word
+// resources are the agents that the server of the data folder has from a
+// cluster, none where no server is there: the command line has only files.
+func (c *command) resources(ctx context.Context, cfg config.Config) []tallyman.Agent {
+	there := client.NewSocket(socketPath(cfg.Data))
+	defer there.Close()
+	agents, err := there.Agents(ctx)
+	if err != nil {
+		return nil
 	}
-	return namespace, name
+	return slices.DeleteFunc(agents, func(a tallyman.Agent) bool { return !tallyman.IsResource(a.Origin) })
 }
 
-// nameOf is how an agent is named on the command line.
-func nameOf(a tallyman.Agent) string {
-	if a.Namespace == "" || a.Namespace == tallyman.DefaultNamespace {
-		return a.Name
+// withResources adds resources to what the command line has. Files go before
+// resources, resources before what is built in.
+func withResources(items, resources []tallyman.Agent) []tallyman.Agent {
+	for _, r := range resources {
+		i := slices.IndexFunc(items, func(a tallyman.Agent) bool { return a.Namespace == r.Namespace && a.Name == r.Name })
+		switch {
+		case i < 0:
+			items = append(items, r)
+		case items[i].Origin == tallyman.BuiltIn:
+			items[i] = r
+		}
 	}
-	return a.Namespace + "/" + a.Name
+	slices.SortFunc(items, func(a, b tallyman.Agent) int {
+		return strings.Compare(tallyman.AgentKey(a.Namespace, a.Name), tallyman.AgentKey(b.Namespace, b.Name))
+	})
+	return items
 }
 
 // resource is the agent that a request names, where the server of the data
-// folder has it from a cluster: the command line has only files.
-func (s *session) resource(req *tallyman.Request) (tallyman.Agent, bool) {
-	if s.cfg.Backend == "" || s.c.program.Resources[s.cfg.Backend] == nil && req.Namespace == "" {
+// folder has it from a cluster.
+func (s *session) resource(ctx context.Context, req *tallyman.Request) (tallyman.Agent, bool) {
+	agents := s.c.resources(ctx, s.cfg)
+	i := slices.IndexFunc(agents, func(a tallyman.Agent) bool {
+		return a.Name == req.Agent && a.Namespace == cmp.Or(req.Namespace, tallyman.DefaultNamespace)
+	})
+	if i < 0 {
 		return tallyman.Agent{}, false
 	}
-	agents, err := s.Agents(context.Background())
-	if err != nil {
-		return tallyman.Agent{}, false
-	}
-	for _, a := range agents {
-		if tallyman.IsResource(a.Origin) && a.Name == req.Agent && a.Namespace == cmp.Or(req.Namespace, tallyman.DefaultNamespace) {
-			return a, true
-		}
-	}
-	return tallyman.Agent{}, false
+	return agents[i], true
 }

@@ -105,7 +105,7 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 		return err
 	}
 	if s.local {
-		err = c.inline(&req, s, o.workspace == "")
+		err = c.inline(ctx, &req, s, o.workspace == "")
 	} else {
 		err = prepareRemote(ctx, &req, s)
 	}
@@ -145,7 +145,7 @@ func (c *command) request(cmd *cobra.Command, o *runOptions, given []string, das
 		if len(given) == 0 || dash == 0 {
 			return req, usageError("run needs an agent, and mostly a prompt: tallyman run demo \"say hello\"")
 		}
-		req.Namespace, req.Agent = agentNamed(given[0])
+		req.Namespace, req.Agent = tallyman.ParseAgentName(given[0])
 		words = given[1:]
 		dash--
 	}

@@ -48,6 +48,7 @@ type server struct {
 	closers []func() error
 	house   *house
 	auth    *auth.Auth
+	spaces  []string // of the cluster whose agents it has
 	exec    *executor.Executor
 	sched   *scheduler.Scheduler
 	role    role
@@ -87,7 +88,7 @@ func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 	if err := checkFS(data); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: o.cfg, version: o.program.Version, log: o.log, ready: make(chan struct{})}
+	s := &server{cfg: o.cfg, spaces: watched(o.cfg, o.program), version: o.program.Version, log: o.log, ready: make(chan struct{})}
 	if s.lock, err = lockData(data); err != nil {
 		return nil, err
 	}
@@ -159,10 +160,10 @@ func (s *server) join(o serverOptions, st *store.Store) {
 			Grace: o.cfg.Grace, ResultGrace: o.cfg.ResultGrace,
 			OrphanBudget: o.cfg.OrphanBudget, DrainBudget: o.cfg.DrainBudget,
 		},
-		Prices: o.prices,
-		NewID:  func() string { return ulid.Make().String() },
-		Ended:  s.metrics.Ended,
-		Log:    s.log,
+		Namespaces: s.spaces, Prices: o.prices,
+		NewID: func() string { return ulid.Make().String() },
+		Ended: s.metrics.Ended,
+		Log:   s.log,
 	})
 	h.transcript = service.NewTranscript(h.service, h.history)
 	s.gateway = gateway.New(h.service, roomy{h.history, s.cfg.Data}, h.blobs, int64(o.cfg.MaxArtifact), s.log)
@@ -252,12 +253,12 @@ func (s *server) listenAll(o serverOptions) error {
 }
 
 func (s *server) info() tallyman.Info {
-	return tallyman.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, URL: s.url(), MaxRunning: s.cfg.MaxRunning, PID: os.Getpid(), Namespaces: s.watched()}
+	return tallyman.Info{Version: s.version, Data: s.cfg.Data, Listen: s.listen, URL: s.url(), MaxRunning: s.cfg.MaxRunning, PID: os.Getpid(), Namespaces: s.spaces}
 }
 
 // checkReady reports why the server cannot do its work.
 func (s *server) checkReady(ctx context.Context) error {
-	_, err := s.house.store.Counts(ctx, tallyman.DefaultNamespace)
+	_, err := s.house.store.Counts(ctx)
 	return err
 }
 

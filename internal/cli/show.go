@@ -69,7 +69,7 @@ func (c *command) describe(run tallyman.Run) {
 		fmt.Fprintf(c.out, "  %-10s%s\n", label, printable(fmt.Sprintf(format, args...)))
 	}
 	fmt.Fprintf(c.out, "%s  (%s)\n", run.Name, run.ID)
-	line("agent", "%s, harness %s", run.Agent, run.Harness)
+	line("agent", "%s, harness %s", tallyman.AgentName(run.Namespace, run.Agent), run.Harness)
 	if run.Model != "" {
 		line("model", "%s", run.Model)
 	}

@@ -41,12 +41,17 @@ func submitError(err error) error {
 
 // inline sends the agent as this command line finds it. Built-in agents work
 // in the caller's folder.
-func (c *command) inline(req *tallyman.Request, s *session, inCaller bool) error {
+func (c *command) inline(ctx context.Context, req *tallyman.Request, s *session, inCaller bool) error {
 	if req.Inline == nil {
-		a, err := c.catalog(s.cfg.Agents).Get(context.Background(), req.Namespace, req.Agent)
-		if r, ok := s.resource(req); ok && (err != nil || a.Origin == tallyman.BuiltIn) {
-			wordsOf(req, r.Spec.Harness)
-			return nil // the server has it
+		a, err := c.catalog(s.cfg.Agents).Get(ctx, req.Namespace, req.Agent)
+		if err != nil || a.Origin == tallyman.BuiltIn {
+			if r, ok := s.resource(ctx, req); ok {
+				wordsOf(req, r.Spec.Harness)
+				return nil // the server has it
+			}
+		}
+		if err != nil && req.Namespace != "" {
+			return nil // the server knows what there is
 		}
 		if err != nil {
 			return &exitError{ExitUsage, errors.Join(err, fileForAgent(req.Agent))}

@@ -67,16 +67,22 @@ func (c *Controller) judge(ctx context.Context, r catalog.Resource) metav1.Condi
 	case a.Origin != r.Origin:
 		return no(v1alpha1.ReasonHidden, "the server has an agent of this name from "+a.Origin+", which goes before")
 	}
-	if c.o.Check != nil {
-		spec := r.Agent.Spec
-		if spec.Harness == "exec" && len(spec.Command) == 0 && spec.Runner != tallyman.RunnerBare {
-			spec.Command = []string{"true"} // a request brings it
-		}
-		if err := c.o.Check(ctx, spec); tallyman.CodeOf(err) == tallyman.Invalid {
-			return no(v1alpha1.ReasonInvalid, err.Error())
-		}
-	}
 	return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonValid, Message: "it can be run"}
+}
+
+// checked is the resource, or what is wrong with it where no Job can be made.
+func (c *Controller) checked(ctx context.Context, r catalog.Resource) catalog.Resource {
+	if r.Err != nil || c.o.Check == nil {
+		return r
+	}
+	spec := r.Agent.Spec
+	if spec.Harness == "exec" && len(spec.Command) == 0 && spec.Runner != tallyman.RunnerBare {
+		spec.Command = []string{"true"} // a request brings it
+	}
+	if err := c.o.Check(ctx, spec); tallyman.CodeOf(err) == tallyman.Invalid {
+		r.Err = tallyman.Errorf(tallyman.Invalid, "%s: %w", r.Origin, err)
+	}
+	return r
 }
 
 // statusOf reads a resource's status. One that does not fit is replaced.

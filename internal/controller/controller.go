@@ -169,7 +169,7 @@ func (c *Controller) settle(ctx context.Context, k key) error {
 		c.o.Catalog.DropResource(k.origin())
 		return nil
 	}
-	r := k.kind.read(k, u)
+	r := c.checked(ctx, k.kind.read(k, u))
 	c.o.Catalog.SetResource(r)
 	if !k.kind.ours {
 		return nil

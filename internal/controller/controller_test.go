@@ -171,6 +171,9 @@ func TestABadOneBesideGoodOnes(t *testing.T) {
 		if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonInvalid || !strings.Contains(c.Message, b.says) || c.ObservedGeneration != 1 {
 			t.Errorf("%s: %+v does not say %q", name, c, b.says)
 		}
+		if _, err := s.catalog.Get(t.Context(), "team", name); err == nil || !strings.Contains(err.Error(), b.says) {
+			t.Errorf("%s can be run: %v", name, err)
+		}
 		if strings.Contains(c.Message, "resource:") {
 			t.Errorf("%s: its own name is no news: %s", name, c.Message)
 		}

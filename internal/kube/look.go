@@ -118,7 +118,7 @@ func causeOfJob(c *batchv1.JobCondition) *tallyman.Cause {
 func (s Scene) evidence() *tallyman.Evidence {
 	e := &tallyman.Evidence{}
 	if p := s.Pod; p != nil {
-		e.Pod, e.Node = p.Name, p.Spec.NodeName
+		e.Namespace, e.Pod, e.Node = p.Namespace, p.Name, p.Spec.NodeName
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
 				e.ScheduledAt = new(c.LastTransitionTime.UTC())

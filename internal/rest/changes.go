@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -108,9 +107,6 @@ func (a *api) requested(ctx context.Context, in *submitInput) (req tallyman.Requ
 	if in.Key != "" {
 		req.Key = in.Key
 	}
-	if err := a.known(req.Namespace); err != nil {
-		return req, err
-	}
 	return req, a.ownerOnly(ctx, &req)
 }
 
@@ -125,21 +121,6 @@ func (a *api) submit(ctx context.Context, in *submitInput) (*createdOutput, erro
 		o.Status = http.StatusCreated
 	}
 	return o, err
-}
-
-// known refuses a run where nobody would find it: there is the default
-// namespace, and those of a cluster whose agents this server has.
-func (a *api) known(namespace string) error {
-	if namespace == "" || namespace == tallyman.DefaultNamespace {
-		return nil
-	}
-	switch there := a.info().Namespaces; {
-	case slices.Contains(there, namespace):
-		return nil
-	case len(there) > 0:
-		return tallyman.Errorf(tallyman.Invalid, "namespace %q: this server has %q and %s; start it with --namespaces for others", namespace, tallyman.DefaultNamespace, strings.Join(there, ", "))
-	}
-	return tallyman.Errorf(tallyman.Invalid, "namespace %q: this version has only %q; leave the namespace out", namespace, tallyman.DefaultNamespace)
 }
 
 // ownerOnly refuses what only the owner, over the socket, may ask for.

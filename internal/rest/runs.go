@@ -26,7 +26,7 @@ type Page struct {
 }
 
 type listInput struct {
-	Namespace string   `query:"namespace"`
+	Namespace string   `query:"namespace" doc:"of agents in this namespace; all without it"`
 	State     []string `query:"state,explode" doc:"any of these states; several may be given, or one list with commas"`
 	Agent     string   `query:"agent"`
 	Label     []string `query:"label,explode" doc:"key=value; several may be given, all must match"`

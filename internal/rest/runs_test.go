@@ -107,19 +107,6 @@ func TestSubmit(t *testing.T) {
 	problem(t, a.call("POST", "/api/v1/runs", `{"agent":"other"}`, header("Idempotency-Key", "k")), 409)
 }
 
-func TestThereIsOneNamespace(t *testing.T) {
-	a := newAPI(t, &source{})
-	for _, who := range [][]func(*http.Request){nil, {owner}} {
-		p := problem(t, a.call("POST", "/api/v1/runs", `{"agent":"x","namespace":"team"}`, who...), 400)
-		if p.Code != tallyman.Invalid || !strings.Contains(p.Detail, `namespace "team": this version has only "default"`) || len(a.asked) > 0 {
-			t.Errorf("got %+v, submitted %d", p, len(a.asked))
-		}
-	}
-	if w := a.call("POST", "/api/v1/runs", `{"agent":"x","namespace":"default"}`); w.Code != 201 {
-		t.Errorf("the one that there is: %d %s", w.Code, w.Body)
-	}
-}
-
 func TestWhatOnlyTheOwnerMayAskFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		body    string
@@ -195,7 +182,7 @@ func TestAPreviewCreatesNothing(t *testing.T) {
 	if got["kind"] != "Job" || len(src.asked) != 1 || src.asked[0].Agent != "demo" || len(src.keys) != 0 {
 		t.Errorf("got %v, asked %+v", got, src.asked)
 	}
-	for _, body := range []string{`{"agent":"demo","promt":"hi"}`, `{"agent":"demo","workspace":{"path":"/etc"}}`, `{"agent":"demo","namespace":"other"}`} {
+	for _, body := range []string{`{"agent":"demo","promt":"hi"}`, `{"agent":"demo","workspace":{"path":"/etc"}}`} {
 		problem(t, a.call("POST", "/api/v1/preview", body), 400)
 	}
 }

@@ -113,9 +113,15 @@ func (s *Service) request(ctx context.Context, run tallyman.Run) (tallyman.Reque
 // edit changes a request by the words of rerun --set.
 func edit(req *tallyman.Request, set map[string]string) error {
 	plain := map[string]func(string) error{
-		"prompt":   func(v string) error { req.Prompt = v; return nil },
-		"model":    func(v string) error { req.Model = v; return nil },
-		"agent":    func(v string) error { req.Agent, req.Inline = v, nil; return nil },
+		"prompt": func(v string) error { req.Prompt = v; return nil },
+		"model":  func(v string) error { req.Model = v; return nil },
+		"agent": func(v string) error {
+			if v != tallyman.AgentName(req.Namespace, req.Agent) { // the same one stays as it was sent
+				req.Inline = nil
+				req.Namespace, req.Agent = tallyman.ParseAgentName(v)
+			}
+			return nil
+		},
 		"priority": func(v string) error { return json.Unmarshal([]byte(v), &req.Priority) },
 	}
 	limits := []string{"deadline", "idle", "tool", "maxTurns", "budgetUSD", "maxTokens"}

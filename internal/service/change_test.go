@@ -105,6 +105,21 @@ func TestARerunIsTheSameRequestWithEdits(t *testing.T) {
 	}
 }
 
+func TestAnAgentThatIsSetAgainStaysAsItWasSent(t *testing.T) {
+	h := newHall(t)
+	mine := tallyman.Agent{Name: "mine", Spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"true"}}}
+	first := h.submit(tallyman.Request{Inline: &mine})
+	if again, err := h.Rerun(t.Context(), first.ID, map[string]string{"agent": "mine", "prompt": "x"}, tallyman.SourceWeb); err != nil || again.Agent != "mine" {
+		t.Errorf("got %+v, %v", again, err)
+	}
+	_, err := h.Rerun(t.Context(), first.ID, map[string]string{"agent": "another"}, tallyman.SourceWeb)
+	code(t, err, tallyman.NotFound)
+	_, err = h.Rerun(t.Context(), first.ID, map[string]string{"agent": "team/mine"}, tallyman.SourceWeb)
+	if e := code(t, err, tallyman.Invalid); !strings.Contains(e.Message, `namespace "team"`) {
+		t.Errorf("got %v", e)
+	}
+}
+
 func TestAnEditThatMakesNoSenseIsRefused(t *testing.T) {
 	h := newHall(t)
 	run := h.submit(command())

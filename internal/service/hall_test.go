@@ -172,12 +172,12 @@ func (h *hall) attempt(ref tallyman.AttemptRef) tallyman.Attempt {
 // runs counts all runs.
 func (h *hall) runs() int {
 	h.t.Helper()
-	counts, err := h.store.Counts(h.t.Context(), tallyman.DefaultNamespace)
+	counts, err := h.store.Counts(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	n := 0
-	for _, c := range counts {
+	for _, c := range counts[tallyman.DefaultNamespace] {
 		n += c
 	}
 	return n

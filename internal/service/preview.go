@@ -21,7 +21,7 @@ func (s *Service) Preview(ctx context.Context, req tallyman.Request) (json.RawMe
 		return nil, tallyman.Errorf(tallyman.Unsupported, "there is nothing to show: this server runs attempts as processes of its machine; ask one with --backend kube")
 	}
 	req = defaults(req)
-	if err := checkRequest(req); err != nil {
+	if err := s.checkRequest(req); err != nil {
 		return nil, err
 	}
 	agent, err := s.agentFor(ctx, req)

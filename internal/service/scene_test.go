@@ -264,11 +264,11 @@ func (s *scene) hold() {
 			s.h.t.Errorf("key %s has brought %d runs", key, n)
 		}
 	}
-	counts, err := s.h.store.Counts(s.ctx(), tallyman.DefaultNamespace)
+	counts, err := s.h.store.Counts(s.ctx())
 	s.must(err)
 	for _, state := range tallyman.States {
-		if counts[state] != states[state] {
-			s.h.t.Errorf("%d runs are %s, %d are counted", states[state], state, counts[state])
+		if n := counts[tallyman.DefaultNamespace][state]; n != states[state] {
+			s.h.t.Errorf("%d runs are %s, %d are counted", states[state], state, n)
 		}
 	}
 }

@@ -64,6 +64,7 @@ type Service struct {
 	blobs   Blobs
 	checks  Checks
 	timing  Timing
+	spaces  []string
 	prices  json.RawMessage
 	newID   func() string
 	now     func() time.Time
@@ -80,9 +81,12 @@ type Options struct {
 	Blobs   Blobs
 	Checks  Checks
 	Timing  Timing
-	Prices  json.RawMessage  // replaces entries of the built-in price table
-	NewID   func() string    // ULIDs in order
-	Now     func() time.Time // default time.Now
+	// Namespaces are those whose agents a cluster has as resources; runs of
+	// other namespaces than these and the default are refused.
+	Namespaces []string
+	Prices     json.RawMessage  // replaces entries of the built-in price table
+	NewID      func() string    // ULIDs in order
+	Now        func() time.Time // default time.Now
 	// Ended is told each run that has ended, after the commit; may be nil.
 	Ended func(tallyman.Run)
 	Log   *slog.Logger
@@ -101,7 +105,7 @@ func New(o Options) *Service {
 	}
 	return &Service{
 		store: o.Store, agents: o.Agents, backend: o.Backend, blobs: o.Blobs,
-		checks: o.Checks, timing: o.Timing, prices: o.Prices, newID: o.NewID,
+		checks: o.Checks, timing: o.Timing, spaces: o.Namespaces, prices: o.Prices, newID: o.NewID,
 		now:   func() time.Time { return o.Now().UTC().Truncate(time.Microsecond) },
 		ended: o.Ended, log: o.Log, notices: newNotices(),
 	}

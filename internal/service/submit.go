@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 // key with another request); then nothing was created.
 func (s *Service) Submit(ctx context.Context, req tallyman.Request) (run tallyman.Run, created bool, err error) {
 	req = defaults(req)
-	if err := checkRequest(req); err != nil {
+	if err := s.checkRequest(req); err != nil {
 		return run, false, err
 	}
 	if req.Key != "" {
@@ -83,8 +84,9 @@ func (s *Service) Submit(ctx context.Context, req tallyman.Request) (run tallyma
 
 func defaults(req tallyman.Request) tallyman.Request {
 	if req.Namespace == "" {
-		req.Namespace = tallyman.DefaultNamespace
+		req.Namespace, req.Agent = tallyman.ParseAgentName(req.Agent)
 	}
+	req.Namespace = cmp.Or(req.Namespace, tallyman.DefaultNamespace)
 	if req.Source == "" {
 		req.Source = tallyman.SourceAPI
 	}
@@ -94,8 +96,23 @@ func defaults(req tallyman.Request) tallyman.Request {
 	return req
 }
 
-func checkRequest(req tallyman.Request) error {
-	if err := tallyman.ValidName("namespace", req.Namespace); err != nil {
+// checkNamespace refuses a run where nothing could make it.
+func (s *Service) checkNamespace(namespace string) error {
+	if namespace == tallyman.DefaultNamespace || slices.Contains(s.spaces, namespace) {
+		return nil
+	}
+	if err := tallyman.ValidName("namespace", namespace); err != nil {
+		return err
+	}
+	if len(s.spaces) == 0 {
+		return tallyman.Errorf(tallyman.Invalid, "namespace %q: this server has only %q; leave the namespace out", namespace, tallyman.DefaultNamespace)
+	}
+	return tallyman.Errorf(tallyman.Invalid, "namespace %q: this server has %q and %s; start it with --namespaces for others",
+		namespace, tallyman.DefaultNamespace, strings.Join(s.spaces, ", "))
+}
+
+func (s *Service) checkRequest(req tallyman.Request) error {
+	if err := s.checkNamespace(req.Namespace); err != nil {
 		return err
 	}
 	if req.Agent == "" {

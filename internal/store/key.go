@@ -18,9 +18,10 @@ type KeyRow struct {
 	At       time.Time
 }
 
-// KeyScope is in what a key is unique: NAMESPACE/SOURCE.
+// KeyScope is in what a key is unique: NAMESPACE/SOURCE. People and programs
+// that ask for themselves share one, whichever door they take.
 func KeyScope(namespace string, source tallyman.Source) string {
-	return namespace + "/" + string(source)
+	return namespace + "/" + string(source.Door())
 }
 
 // KeyRun returns what the key made, or NotFound.

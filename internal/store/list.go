@@ -17,7 +17,7 @@ import (
 
 // Filter says which runs to list. What is not given does not narrow.
 type Filter struct {
-	Namespace string // "" is the default namespace
+	Namespace string
 	States    []tallyman.State
 	Agent     string
 	Labels    map[string]string // all must be there
@@ -56,19 +56,26 @@ func list(ctx context.Context, c conn, f Filter) ([]tallyman.Run, string, error)
 		return nil, "", tallyman.Errorf(tallyman.Invalid, "limit %d: give 1 to %d", f.Limit, MaxLimit)
 	}
 	f.Limit = cmp.Or(f.Limit, DefaultLimit)
-	f.Namespace = cmp.Or(f.Namespace, tallyman.DefaultNamespace)
 	from, err := parseCursor(f.After)
 	if err != nil {
 		return nil, "", err
 	}
-	var items []tallyman.Run
-	for _, state := range f.walks() {
-		query, args := f.query(state, from)
-		more, err := all(ctx, c, scanRun, query, args...)
-		if err != nil {
-			return nil, "", fmt.Errorf("list runs: %w", err)
+	spaces := []string{f.Namespace}
+	if f.Namespace == "" {
+		if spaces, err = namespaces(ctx, c); err != nil {
+			return nil, "", err
 		}
-		items = append(items, more...)
+	}
+	var items []tallyman.Run
+	for _, f.Namespace = range spaces {
+		for _, state := range f.walks() {
+			query, args := f.query(state, from)
+			more, err := all(ctx, c, scanRun, query, args...)
+			if err != nil {
+				return nil, "", fmt.Errorf("list runs: %w", err)
+			}
+			items = append(items, more...)
+		}
 	}
 	slices.SortFunc(items, func(a, b tallyman.Run) int {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
@@ -79,6 +86,16 @@ func list(ctx context.Context, c conn, f Filter) ([]tallyman.Run, string, error)
 		next = cursorOf(items[f.Limit-1])
 	}
 	return items, next, countPositions(ctx, c, items)
+}
+
+// namespaces returns those that have runs. Lists of all walk one after the
+// other, each along its own part of an index.
+func namespaces(ctx context.Context, c conn) ([]string, error) {
+	names, err := all(ctx, c, scanString, `SELECT DISTINCT namespace FROM run_counts WHERE n <> 0 ORDER BY namespace`)
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	return names, nil
 }
 
 // walks says which states to walk one by one, each along an index that is in
@@ -185,24 +202,28 @@ func parseCursor(s string) (cursor, error) {
 	return cursor{us, clean(id)}, nil
 }
 
-// Counts returns how many runs of the namespace ("" is the default) are in
-// each state; a state without runs is not in it.
-func (s *Store) Counts(ctx context.Context, namespace string) (counts map[tallyman.State]int, err error) {
+// Counts returns how many runs of each namespace are in each state; what has
+// none is not in it.
+func (s *Store) Counts(ctx context.Context) (counts map[string]map[tallyman.State]int, err error) {
 	err = s.read(ctx, "Counts", func(c conn) error {
 		type entry struct {
-			state tallyman.State
-			n     int
+			namespace string
+			state     tallyman.State
+			n         int
 		}
 		entries, err := all(ctx, c, func(from row) (e entry, err error) {
-			err = from.Scan(&e.state, &e.n)
+			err = from.Scan(&e.namespace, &e.state, &e.n)
 			return e, err
-		}, `SELECT state, n FROM run_counts WHERE namespace = ? AND n <> 0`, cmp.Or(namespace, tallyman.DefaultNamespace))
+		}, `SELECT namespace, state, n FROM run_counts WHERE n <> 0`)
 		if err != nil {
 			return fmt.Errorf("count runs: %w", err)
 		}
-		counts = make(map[tallyman.State]int, len(entries))
+		counts = map[string]map[tallyman.State]int{}
 		for _, e := range entries {
-			counts[e.state] = e.n
+			if counts[e.namespace] == nil {
+				counts[e.namespace] = map[tallyman.State]int{}
+			}
+			counts[e.namespace][e.state] = e.n
 		}
 		return nil
 	})

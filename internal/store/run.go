@@ -157,10 +157,10 @@ func (tx *Tx) flushCounts() error {
 	return nil
 }
 
-// Run finds a run by its id, by its name in the default namespace (the newest
-// of that name), or by the beginning or end of its id, at least six long and
-// in either case. NotFound when there is none; Conflict, naming some, when
-// a part fits several.
+// Run finds a run by its id, by its name or NAMESPACE/NAME (the newest of that
+// name), or by the beginning or end of its id, at least six long and in either
+// case. NotFound when there is none; Conflict, naming some, when a part fits
+// several.
 func (s *Store) Run(ctx context.Context, idOrName string) (r tallyman.Run, err error) {
 	err = s.snapshot(ctx, "Run", func(c conn) error {
 		if r, err = findRun(ctx, c, idOrName); err != nil {
@@ -179,8 +179,7 @@ func (s *Store) Run(ctx context.Context, idOrName string) (r tallyman.Run, err e
 func findRun(ctx context.Context, c conn, idOrName string) (tallyman.Run, error) {
 	r, found, err := first(ctx, c, scanRun, `SELECT `+runColumns+` FROM runs WHERE id IN (?, ?)`, clean(idOrName), clean(strings.ToUpper(idOrName)))
 	if err == nil && !found {
-		r, found, err = first(ctx, c, scanRun, `SELECT `+runColumns+` FROM runs
-			WHERE namespace = ? AND name = ? ORDER BY created_at DESC, id DESC LIMIT 1`, tallyman.DefaultNamespace, clean(idOrName))
+		r, found, err = runNamed(ctx, c, idOrName)
 	}
 	if err != nil {
 		return r, fmt.Errorf("read run %q: %w", idOrName, err)
@@ -202,6 +201,17 @@ func findRun(ctx context.Context, c conn, idOrName string) (tallyman.Run, error)
 		return r, tallyman.Errorf(tallyman.Conflict, "%q may be any of %s%s", idOrName, strings.Join(ids, ", "), more)
 	}
 	return runByID(ctx, c, ids[0])
+}
+
+// runNamed finds the newest run of a name, in any namespace or in the one that
+// stands before it.
+func runNamed(ctx context.Context, c conn, name string) (r tallyman.Run, found bool, err error) {
+	spaces, args := `SELECT namespace FROM run_counts`, []any{}
+	if namespace, within, ok := strings.Cut(name, "/"); ok {
+		spaces, args, name = `?`, append(args, clean(namespace)), within
+	}
+	return first(ctx, c, scanRun, `SELECT `+runColumns+` FROM runs
+		WHERE namespace IN (`+spaces+`) AND name = ? ORDER BY created_at DESC, id DESC LIMIT 1`, append(args, clean(name))...)
 }
 
 const (

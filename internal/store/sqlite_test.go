@@ -63,6 +63,37 @@ func TestWhatWasCommittedIsThereAfterARestart(t *testing.T) {
 	}
 }
 
+func TestKeysOfTheCommandLineAreThoseOfTheAPI(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.db")
+	_, close := open(t, path)
+	close()
+	db, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"DELETE FROM store_migrations WHERE version_id = 4",
+		`INSERT INTO idempotency_keys (scope, key, digest, run_id, at) VALUES
+			('default/cli', 'mine', '', 'of-cli', 0), ('default/cli', 'both', '', 'of-cli', 0), ('default/api', 'both', '', 'of-api', 0), ('default/kafka', 'mine', '', 'of-kafka', 0)`,
+	} {
+		if _, err := db.Writer.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := open(t, path)
+	for key, want := range map[string]string{"mine": "of-cli", "both": "of-api"} {
+		if k, err := s.KeyRun(t.Context(), store.KeyScope("default", tallyman.SourceCLI), key); err != nil || k.RunID != want {
+			t.Errorf("%s: %+v, %v; want %s", key, k, err, want)
+		}
+	}
+	if k, err := s.KeyRun(t.Context(), "default/kafka", "mine"); err != nil || k.RunID != "of-kafka" {
+		t.Errorf("kafka's: %+v, %v", k, err)
+	}
+}
+
 func TestANewerSchemaIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.db")
 	_, close := open(t, path)

@@ -5,6 +5,7 @@ package telemetry
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +17,8 @@ import (
 
 // Sources are what figures are read from, when they are asked for.
 type Sources struct {
-	Counts     func(ctx context.Context) (map[tallyman.State]int, error)
-	Load       func(ctx context.Context) (total int, byAgent map[string]int, err error)
+	Counts     func(ctx context.Context) (map[string]map[tallyman.State]int, error)     // by namespace
+	Load       func(ctx context.Context) (total int, byAgent map[string]int, err error) // by tallyman.AgentKey
 	Queue      func(ctx context.Context, perAgent int) ([]tallyman.Run, error)
 	Ready      func(ctx context.Context) error
 	Version    string
@@ -39,14 +40,14 @@ func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tallyman_runs_ended_total", Help: "Runs that have ended since the server began, by agent, state and reason.",
-		}, []string{"agent", "state", "reason"}),
+			Name: "tallyman_runs_ended_total", Help: "Runs that have ended since the server began, by namespace, agent, state and reason.",
+		}, []string{"namespace", "agent", "state", "reason"}),
 		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tallyman_tokens_total", Help: "Tokens of ended runs since the server began, by agent and kind, as reported by the agents.",
-		}, []string{"agent", "kind"}),
+			Name: "tallyman_tokens_total", Help: "Tokens of ended runs since the server began, by namespace, agent and kind, as reported by the agents.",
+		}, []string{"namespace", "agent", "kind"}),
 		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tallyman_cost_usd_total", Help: "US dollars of ended runs since the server began, by agent and source of the figure.",
-		}, []string{"agent", "source"}),
+			Name: "tallyman_cost_usd_total", Help: "US dollars of ended runs since the server began, by namespace, agent and source of the figure.",
+		}, []string{"namespace", "agent", "source"}),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "tallyman_start_seconds", Help: "From submit to the agent's first start.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10),
 		}),
@@ -61,17 +62,17 @@ func New() *Metrics {
 
 // Ended counts a run that has ended.
 func (m *Metrics) Ended(r tallyman.Run) {
-	m.ended.WithLabelValues(r.Agent, string(r.State), string(r.Reason)).Inc()
+	m.ended.WithLabelValues(r.Namespace, r.Agent, string(r.State), string(r.Reason)).Inc()
 	for kind, n := range map[string]int64{
 		"input": r.Usage.InputTokens, "output": r.Usage.OutputTokens,
 		"cache_read": r.Usage.CacheReadTokens, "cache_write": r.Usage.CacheWriteTokens,
 	} {
 		if n > 0 {
-			m.tokens.WithLabelValues(r.Agent, kind).Add(float64(n))
+			m.tokens.WithLabelValues(r.Namespace, r.Agent, kind).Add(float64(n))
 		}
 	}
 	if r.Usage.CostUSD > 0 {
-		m.cost.WithLabelValues(r.Agent, string(r.Usage.CostSource)).Add(r.Usage.CostUSD)
+		m.cost.WithLabelValues(r.Namespace, r.Agent, string(r.Usage.CostSource)).Add(r.Usage.CostUSD)
 	}
 	if r.StartedAt == nil {
 		return
@@ -99,8 +100,8 @@ func (m *Metrics) Routes(mux *http.ServeMux, s Sources) {
 }
 
 var (
-	runs    = prometheus.NewDesc("tallyman_runs", "Runs that are kept, by state.", []string{"state"}, nil)
-	slots   = prometheus.NewDesc("tallyman_slots_taken", "Attempts whose slot is taken, by agent.", []string{"agent"}, nil)
+	runs    = prometheus.NewDesc("tallyman_runs", "Runs that are kept, by namespace and state.", []string{"namespace", "state"}, nil)
+	slots   = prometheus.NewDesc("tallyman_slots_taken", "Attempts whose slot is taken, by namespace and agent.", []string{"namespace", "agent"}, nil)
 	limit   = prometheus.NewDesc("tallyman_slots", "How many attempts may run at once.", nil, nil)
 	waiting = prometheus.NewDesc("tallyman_runs_waiting", "Queued runs that wait, by what holds them back; at most 50 of each agent and source are looked at.", []string{"reason"}, nil)
 	oldest  = prometheus.NewDesc("tallyman_queue_oldest_seconds", "How long the longest waiting of them has waited.", nil, nil)
@@ -128,15 +129,19 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if counts, err := c.s.Counts(ctx); err != nil {
 		out <- prometheus.NewInvalidMetric(runs, err)
 	} else {
-		for _, state := range tallyman.States {
-			gauge(runs, float64(counts[state]), string(state))
+		if counts[tallyman.DefaultNamespace] == nil { // a figure that is missing alerts nobody
+			gaugeStates(gauge, tallyman.DefaultNamespace, nil)
+		}
+		for namespace, byState := range counts {
+			gaugeStates(gauge, namespace, byState)
 		}
 	}
 	if _, byAgent, err := c.s.Load(ctx); err != nil {
 		out <- prometheus.NewInvalidMetric(slots, err)
 	} else {
-		for agent, n := range byAgent {
-			gauge(slots, float64(n), agent)
+		for key, n := range byAgent {
+			namespace, agent, _ := strings.Cut(key, "/")
+			gauge(slots, float64(n), namespace, agent)
 		}
 	}
 	queue, err := c.s.Queue(ctx, 50)
@@ -155,4 +160,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(waiting, float64(n), string(reason))
 	}
 	gauge(oldest, longest.Seconds())
+}
+
+func gaugeStates(gauge func(d *prometheus.Desc, v float64, labels ...string), namespace string, n map[tallyman.State]int) {
+	for _, state := range tallyman.States {
+		gauge(runs, float64(n[state]), namespace, string(state))
+	}
 }

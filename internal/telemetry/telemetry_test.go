@@ -22,11 +22,11 @@ import (
 // sources are those of a server with little to do.
 func sources() telemetry.Sources {
 	return telemetry.Sources{
-		Counts: func(context.Context) (map[tallyman.State]int, error) {
-			return map[tallyman.State]int{tallyman.Queued: 3, tallyman.Failed: 2}, nil
+		Counts: func(context.Context) (map[string]map[tallyman.State]int, error) {
+			return map[string]map[tallyman.State]int{"default": {tallyman.Queued: 3, tallyman.Failed: 2}, "team": {tallyman.Failed: 1}}, nil
 		},
 		Load: func(context.Context) (int, map[string]int, error) {
-			return 3, map[string]int{"exec": 2, `odd"agent`: 1}, nil
+			return 3, map[string]int{tallyman.AgentKey("default", "exec"): 2, tallyman.AgentKey("team", `odd"agent`): 1}, nil
 		},
 		Queue: func(context.Context, int) ([]tallyman.Run, error) {
 			return []tallyman.Run{
@@ -82,24 +82,40 @@ func TestWhatIsKeptIsShown(t *testing.T) {
 			return strings.HasPrefix(name, "tallyman_start_seconds") || strings.HasPrefix(name, "tallyman_run_seconds")
 		})
 		want := map[string]float64{
-			`tallyman_build_info{version="v9"}`:        1,
-			`tallyman_slots`:                           4,
-			`tallyman_slots_taken{agent="exec"}`:       2,
-			`tallyman_slots_taken{agent="odd\"agent"}`: 1,
-			`tallyman_runs_waiting{reason="AgentCap"}`: 2,
-			`tallyman_queue_oldest_seconds`:            3600,
-			`tallyman_runs{state="queued"}`:            3,
-			`tallyman_runs{state="starting"}`:          0,
-			`tallyman_runs{state="running"}`:           0,
-			`tallyman_runs{state="suspended"}`:         0,
-			`tallyman_runs{state="succeeded"}`:         0,
-			`tallyman_runs{state="failed"}`:            2,
-			`tallyman_runs{state="stopped"}`:           0,
+			`tallyman_build_info{version="v9"}`:                         1,
+			`tallyman_slots`:                                            4,
+			`tallyman_slots_taken{agent="exec",namespace="default"}`:    2,
+			`tallyman_slots_taken{agent="odd\"agent",namespace="team"}`: 1,
+			`tallyman_runs_waiting{reason="AgentCap"}`:                  2,
+			`tallyman_queue_oldest_seconds`:                             3600,
+			`tallyman_runs{namespace="default",state="queued"}`:         3,
+			`tallyman_runs{namespace="team",state="queued"}`:            0,
+			`tallyman_runs{namespace="default",state="starting"}`:       0,
+			`tallyman_runs{namespace="team",state="starting"}`:          0,
+			`tallyman_runs{namespace="default",state="running"}`:        0,
+			`tallyman_runs{namespace="team",state="running"}`:           0,
+			`tallyman_runs{namespace="default",state="suspended"}`:      0,
+			`tallyman_runs{namespace="team",state="suspended"}`:         0,
+			`tallyman_runs{namespace="default",state="succeeded"}`:      0,
+			`tallyman_runs{namespace="team",state="succeeded"}`:         0,
+			`tallyman_runs{namespace="default",state="failed"}`:         2,
+			`tallyman_runs{namespace="team",state="failed"}`:            1,
+			`tallyman_runs{namespace="default",state="stopped"}`:        0,
+			`tallyman_runs{namespace="team",state="stopped"}`:           0,
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 	})
+}
+
+func TestAServerWithoutRunsHasFigures(t *testing.T) {
+	s := sources()
+	s.Counts = func(context.Context) (map[string]map[tallyman.State]int, error) { return nil, nil }
+	got := scrape(t, serve(telemetry.New(), s))
+	if n, there := got[`tallyman_runs{namespace="default",state="failed"}`]; !there || n != 0 {
+		t.Errorf("failed runs: %v, told %t", n, there)
+	}
 }
 
 func TestTheProcessIsShownToo(t *testing.T) {
@@ -117,25 +133,25 @@ func TestEndsAreCounted(t *testing.T) {
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	started, ended := created.Add(2*time.Second), created.Add(12*time.Second)
 	run := tallyman.Run{
-		Agent: "exec", State: tallyman.Succeeded, Reason: tallyman.Completed, CreatedAt: created, StartedAt: &started, EndedAt: &ended,
+		Namespace: "team", Agent: "exec", State: tallyman.Succeeded, Reason: tallyman.Completed, CreatedAt: created, StartedAt: &started, EndedAt: &ended,
 		Usage: tallyman.Usage{InputTokens: 10, OutputTokens: 20, CacheReadTokens: 30, CacheWriteTokens: 40, CostUSD: 0.25, CostSource: tallyman.CostHarness},
 	}
 	m.Ended(run)
 	m.Ended(run)
-	m.Ended(tallyman.Run{Agent: "exec", State: tallyman.Stopped, Reason: tallyman.ReasonStopped, CreatedAt: created, EndedAt: &ended}) // it never started
+	m.Ended(tallyman.Run{Namespace: "team", Agent: "exec", State: tallyman.Stopped, Reason: tallyman.ReasonStopped, CreatedAt: created, EndedAt: &ended}) // it never started
 	got := scrape(t, h)
 	for name, want := range map[string]float64{
-		`tallyman_runs_ended_total{agent="exec",reason="Completed",state="succeeded"}`: 2,
-		`tallyman_runs_ended_total{agent="exec",reason="Stopped",state="stopped"}`:     1,
-		`tallyman_tokens_total{agent="exec",kind="input"}`:                             20,
-		`tallyman_tokens_total{agent="exec",kind="output"}`:                            40,
-		`tallyman_tokens_total{agent="exec",kind="cache_read"}`:                        60,
-		`tallyman_tokens_total{agent="exec",kind="cache_write"}`:                       80,
-		`tallyman_cost_usd_total{agent="exec",source="harness"}`:                       0.5,
-		`tallyman_start_seconds_count`:                                                 2,
-		`tallyman_start_seconds_sum`:                                                   4,
-		`tallyman_run_seconds_count`:                                                   2,
-		`tallyman_run_seconds_sum`:                                                     20,
+		`tallyman_runs_ended_total{agent="exec",namespace="team",reason="Completed",state="succeeded"}`: 2,
+		`tallyman_runs_ended_total{agent="exec",namespace="team",reason="Stopped",state="stopped"}`:     1,
+		`tallyman_tokens_total{agent="exec",kind="input",namespace="team"}`:                             20,
+		`tallyman_tokens_total{agent="exec",kind="output",namespace="team"}`:                            40,
+		`tallyman_tokens_total{agent="exec",kind="cache_read",namespace="team"}`:                        60,
+		`tallyman_tokens_total{agent="exec",kind="cache_write",namespace="team"}`:                       80,
+		`tallyman_cost_usd_total{agent="exec",namespace="team",source="harness"}`:                       0.5,
+		`tallyman_start_seconds_count`: 2,
+		`tallyman_start_seconds_sum`:   4,
+		`tallyman_run_seconds_count`:   2,
+		`tallyman_run_seconds_sum`:     20,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v (there: %v), want %v", name, v, ok, want)
@@ -145,7 +161,7 @@ func TestEndsAreCounted(t *testing.T) {
 
 func TestARunThatUsedNothingAddsNoFigures(t *testing.T) {
 	m := telemetry.New()
-	m.Ended(tallyman.Run{Agent: "exec", State: tallyman.Failed, Reason: tallyman.InvalidSpec, Usage: tallyman.Usage{InputTokens: -1, CostUSD: -1}})
+	m.Ended(tallyman.Run{Namespace: "team", Agent: "exec", State: tallyman.Failed, Reason: tallyman.InvalidSpec, Usage: tallyman.Usage{InputTokens: -1, CostUSD: -1}})
 	for name := range scrape(t, serve(m, sources())) {
 		if strings.HasPrefix(name, "tallyman_tokens_total") || strings.HasPrefix(name, "tallyman_cost_usd_total") {
 			t.Errorf("%s is shown", name)
@@ -157,7 +173,7 @@ func TestWhatCannotBeReadFailsTheScrape(t *testing.T) {
 	broken := errors.New("disk /dev/x")
 	for name, fail := range map[string]func(*telemetry.Sources){
 		"counts": func(s *telemetry.Sources) {
-			s.Counts = func(context.Context) (map[tallyman.State]int, error) { return nil, broken }
+			s.Counts = func(context.Context) (map[string]map[tallyman.State]int, error) { return nil, broken }
 		},
 		"load": func(s *telemetry.Sources) {
 			s.Load = func(context.Context) (int, map[string]int, error) { return 0, nil, broken }

@@ -100,7 +100,7 @@ func (s *site) newRun(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 			return
 		}
-		p.From, p.Agent, p.Model = &run, run.Agent, run.Model
+		p.From, p.Agent, p.Model = &run, tallyman.AgentName(run.Namespace, run.Agent), run.Model
 	}
 	s.showNew(w, r, p, http.StatusOK)
 }
@@ -115,7 +115,9 @@ func (s *site) showNew(w http.ResponseWriter, r *http.Request, p newPage, status
 	agents = slices.DeleteFunc(slices.Clone(agents), func(a tallyman.Agent) bool {
 		return a.Spec.Harness == "exec" && len(a.Spec.Command) == 0 && a.Spec.Runner != tallyman.RunnerBare
 	})
-	p.Agents = slices.SortedFunc(slices.Values(agents), func(a, b tallyman.Agent) int { return strings.Compare(a.Name, b.Name) })
+	p.Agents = slices.SortedFunc(slices.Values(agents), func(a, b tallyman.Agent) int {
+		return strings.Compare(tallyman.AgentName(a.Namespace, a.Name), tallyman.AgentName(b.Namespace, b.Name))
+	})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	s.show(w, r, "new.html", s.page(r, "New run", p))

@@ -221,7 +221,7 @@ func (f *facts) limits() {
 // explain fills in why a run waits or has failed.
 func (f *facts) explain() {
 	run := f.Run
-	if run.State == tallyman.Queued && run.Waiting != nil {
+	if !run.State.Terminal() && run.Waiting != nil {
 		w := run.Waiting
 		f.Waiting = &waiting{Gate: capital(gateWords(w.Reason)), Detail: render.Clean(w.Detail), Free: gates[w.Reason].free}
 		if w.Position > 0 {

@@ -101,7 +101,7 @@ func (f *fake) Runs(_ context.Context, q tallyman.Filter) ([]tallyman.Run, strin
 			skip = r.ID != q.After
 			continue
 		}
-		if len(q.States) > 0 && !slices.Contains(q.States, r.State) || q.Agent != "" && r.Agent != q.Agent || !strings.Contains(r.Name, q.Text) {
+		if len(q.States) > 0 && !slices.Contains(q.States, r.State) || q.Agent != "" && r.Agent != q.Agent || q.Namespace != "" && r.Namespace != q.Namespace || !strings.Contains(r.Name, q.Text) {
 			continue
 		}
 		if len(out) == q.Limit {
@@ -112,12 +112,15 @@ func (f *fake) Runs(_ context.Context, q tallyman.Filter) ([]tallyman.Run, strin
 	return out, "", f.fail
 }
 
-func (f *fake) Counts(context.Context) (map[tallyman.State]int, error) {
+func (f *fake) Counts(context.Context) (map[string]map[tallyman.State]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := map[tallyman.State]int{}
+	n := map[string]map[tallyman.State]int{}
 	for _, r := range f.runs {
-		n[r.State]++
+		if n[r.Namespace] == nil {
+			n[r.Namespace] = map[tallyman.State]int{}
+		}
+		n[r.Namespace][r.State]++
 	}
 	return n, f.fail
 }

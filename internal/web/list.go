@@ -19,7 +19,7 @@ const pageRows = 100
 type listPage struct {
 	Rows   []row
 	Chips  chips
-	Agents []string
+	Agents []choice
 	Filter tallyman.Filter
 	State  string // the one state that is filtered by, "" for none or several
 	Next   string // the URL of older runs
@@ -31,6 +31,7 @@ type listPage struct {
 // row is one run of the list.
 type row struct {
 	Run       tallyman.Run
+	Agent     string
 	URL       string
 	Word, Why string
 	Took      string
@@ -52,9 +53,19 @@ type chip struct {
 	On    bool
 }
 
-// filterOf reads a list's filter from its URL.
+// choice is one of what a list can be narrowed to.
+type choice struct {
+	Value, Text string
+	On          bool
+}
+
+// filterOf reads a list's filter from its URL. An agent may stand there with
+// its namespace; NAMESPACE/ is all of those there.
 func filterOf(q url.Values) (tallyman.Filter, error) {
-	f := tallyman.Filter{Agent: q.Get("agent"), Text: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: pageRows}
+	f := tallyman.Filter{Namespace: q.Get("namespace"), Agent: q.Get("agent"), Text: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: pageRows}
+	if namespace, agent, both := strings.Cut(f.Agent, "/"); both {
+		f.Namespace, f.Agent = namespace, agent
+	}
 	for _, v := range q["state"] {
 		if v == "" {
 			continue
@@ -74,8 +85,8 @@ func queryOf(f tallyman.Filter) url.Values {
 	for _, s := range f.States {
 		q.Add("state", string(s))
 	}
-	if f.Agent != "" {
-		q.Set("agent", f.Agent)
+	if v := agentValue(f.Namespace, f.Agent); v != "" {
+		q.Set("agent", v)
 	}
 	if f.Text != "" {
 		q.Set("q", f.Text)
@@ -84,6 +95,14 @@ func queryOf(f tallyman.Filter) url.Values {
 		q.Set("after", f.After)
 	}
 	return q
+}
+
+// agentValue is the part of a filter that says whose runs are listed.
+func agentValue(namespace, agent string) string {
+	if namespace == "" {
+		return agent
+	}
+	return tallyman.AgentKey(namespace, agent)
 }
 
 func (s *site) listURL(path string, f tallyman.Filter) string {
@@ -106,15 +125,16 @@ func (s *site) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := listPage{Filter: f, Live: s.listURL("/runs/live", f)}
-	if p.Chips, err = s.chips(ctx, f); err != nil {
+	counts, err := s.src.Counts(ctx)
+	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	if p.Agents, err = s.agentNames(ctx, f.Agent); err != nil {
+	p.Chips, p.Any = s.chips(counts, f), len(counts) > 0
+	if p.Agents, err = s.choices(ctx, f, counts); err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	p.Any = p.Chips.All > 0
 	for _, run := range runs {
 		p.Rows = append(p.Rows, s.row(run))
 	}
@@ -132,24 +152,46 @@ func (s *site) list(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, "list.html", s.page(r, "Runs", p))
 }
 
-func (s *site) agentNames(ctx context.Context, also string) ([]string, error) {
+// choices are the agents that there are, and what is chosen. Where there is
+// more than one namespace, each can be chosen as a whole.
+func (s *site) choices(ctx context.Context, f tallyman.Filter, counts map[string]map[tallyman.State]int) ([]choice, error) {
 	agents, err := s.src.Agents(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	spaces := map[string]bool{}
+	for namespace := range counts {
+		spaces[namespace] = true
+	}
 	for _, a := range agents {
-		names = append(names, a.Name)
+		spaces[a.Namespace] = true
 	}
-	if also != "" {
-		names = append(names, also)
+	var all []choice
+	for _, a := range agents {
+		value := a.Name
+		if len(spaces) > 1 {
+			value = tallyman.AgentKey(a.Namespace, a.Name)
+		}
+		all = append(all, choice{Value: value, Text: tallyman.AgentName(a.Namespace, a.Name)})
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	if len(spaces) > 1 {
+		for namespace := range spaces {
+			all = append(all, choice{Value: namespace + "/", Text: "all of " + namespace})
+		}
+	}
+	on := agentValue(f.Namespace, f.Agent)
+	if on != "" && !slices.ContainsFunc(all, func(c choice) bool { return c.Value == on }) {
+		all = append(all, choice{Value: on, Text: on})
+	}
+	slices.SortFunc(all, func(a, b choice) int { return strings.Compare(a.Value, b.Value) })
+	for i := range all {
+		all[i].On = all[i].Value == on
+	}
+	return all, nil
 }
 
 func (s *site) row(run tallyman.Run) row {
-	out := row{Run: run, URL: s.runURL(run), Word: stateWord(run), Why: why(run)}
+	out := row{Run: run, Agent: tallyman.AgentName(run.Namespace, run.Agent), URL: s.runURL(run), Word: stateWord(run), Why: why(run)}
 	switch {
 	case run.StartedAt != nil && !run.State.Terminal() && run.State != tallyman.Queued:
 		out.Live = run.StartedAt
@@ -164,10 +206,15 @@ func (s *site) row(run tallyman.Run) row {
 	return out
 }
 
-func (s *site) chips(ctx context.Context, f tallyman.Filter) (chips, error) {
-	counts, err := s.src.Counts(ctx)
-	if err != nil {
-		return chips{}, err
+// chips counts within the namespace that is chosen, if one is.
+func (s *site) chips(byNamespace map[string]map[tallyman.State]int, f tallyman.Filter) chips {
+	counts := map[tallyman.State]int{}
+	for namespace, byState := range byNamespace {
+		for state, n := range byState {
+			if f.Namespace == "" || f.Namespace == namespace {
+				counts[state] += n
+			}
+		}
 	}
 	f.After = ""
 	one := f
@@ -182,7 +229,7 @@ func (s *site) chips(ctx context.Context, f tallyman.Filter) (chips, error) {
 		one.States = []tallyman.State{state}
 		c.Items = append(c.Items, chip{State: state, URL: s.listURL("/runs", one), N: n, On: on})
 	}
-	return c, nil
+	return c
 }
 
 // listEvery bounds how often a list is read again for one browser.
@@ -271,11 +318,11 @@ func (l *lister) send(ctx context.Context) error {
 	if b.Len() > 0 {
 		l.out.event("rows", "", b.String())
 	}
-	c, err := l.site.chips(ctx, l.filter)
+	counts, err := l.site.src.Counts(ctx)
 	if err != nil {
 		return err
 	}
-	html, err := l.site.pages.part("chips", c)
+	html, err := l.site.pages.part("chips", l.site.chips(counts, l.filter))
 	if err != nil {
 		return err
 	}

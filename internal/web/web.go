@@ -19,8 +19,8 @@ type Source interface {
 	// Runs returns a page of runs, newest first, and the After of the next
 	// page, "" at the end. Their Waiting.Position need not be counted.
 	Runs(ctx context.Context, f tallyman.Filter) (items []tallyman.Run, next string, err error)
-	// Counts returns how many runs there are in each state.
-	Counts(ctx context.Context) (map[tallyman.State]int, error)
+	// Counts returns how many runs of each namespace are in each state.
+	Counts(ctx context.Context) (map[string]map[tallyman.State]int, error)
 	// Run returns a run by id or name.
 	Run(ctx context.Context, id string) (tallyman.Run, error)
 	// Attempts returns the attempts of a run in their order.

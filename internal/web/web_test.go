@@ -161,6 +161,70 @@ func TestTheListIsFiltered(t *testing.T) {
 	}
 }
 
+func TestNamespacesAreToldApart(t *testing.T) {
+	f := newFake()
+	f.agents = append(f.agents, tallyman.Agent{Namespace: "team", Name: "hello"}, tallyman.Agent{Namespace: "team", Name: "demo"})
+	for i := range f.agents[:2] {
+		f.agents[i].Namespace = tallyman.DefaultNamespace
+	}
+	put := func(n int, namespace string) {
+		r := ended(n, tallyman.Completed, "")
+		r.Namespace = namespace
+		f.put(r)
+	}
+	put(1, tallyman.DefaultNamespace)
+	put(2, "team")
+	h := open(f)
+	for path, want := range map[string][]string{
+		"/runs":                           {"demo-2", "demo-1"},
+		"/runs?agent=demo":                {"demo-2", "demo-1"},
+		"/runs?agent=team/demo":           {"demo-2"},
+		"/runs?agent=default/demo":        {"demo-1"},
+		"/runs?agent=team/":               {"demo-2"},
+		"/runs?namespace=team":            {"demo-2"},
+		"/runs?namespace=team&agent=demo": {"demo-2"},
+		"/runs?namespace=other":           nil,
+	} {
+		body := page(t, h, path)
+		var got []string
+		for _, m := range regexp.MustCompile(`<td class="nm"><a [^>]+>([^<]+)`).FindAllStringSubmatch(body, -1) {
+			got = append(got, m[1])
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", path, diff)
+		}
+		if count := fmt.Sprintf("all <b>%d</b>", len(want)); !strings.Contains(body, count) {
+			t.Errorf("%s does not say %q", path, count)
+		}
+	}
+	body := page(t, h, "/runs?agent=team/demo")
+	for _, want := range []string{
+		`<option value="team/demo" selected>team/demo</option>`, `<option value="default/demo">demo</option>`,
+		`<option value="team/">all of team</option>`, `<td class="ag">team/demo</td>`, `/runs/live?agent=team%2Fdemo`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the list has no %s:\n%s", want, body)
+		}
+	}
+	if body := page(t, h, "/new?from="+runID(2)); !strings.Contains(body, `<option value="team/demo" selected>`) || !strings.Contains(body, `<option value="team/hello">`) {
+		t.Errorf("the form:\n%s", body)
+	}
+}
+
+func TestARunThatStartsSaysWhatItWaitsFor(t *testing.T) {
+	f := newFake()
+	r := running(1)
+	r.State, r.StartedAt = tallyman.Starting, nil
+	r.Waiting = &tallyman.Waiting{Reason: tallyman.PodPending, Detail: "0/1 nodes are available"}
+	f.put(r)
+	h := open(f)
+	for path, want := range map[string]string{"/runs": "Waits: 0/1 nodes are available", "/runs/" + r.ID: "The cluster has not started its agent: 0/1 nodes are available"} {
+		if body := page(t, h, path); !strings.Contains(body, want) {
+			t.Errorf("%s does not say %q:\n%s", path, want, body)
+		}
+	}
+}
+
 func TestEveryPageIsGuarded(t *testing.T) {
 	f := newFake()
 	f.put(running(1))

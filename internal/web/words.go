@@ -13,6 +13,7 @@ import (
 
 func funcs(base string, a *assets) template.FuncMap {
 	return template.FuncMap{
+		"agent": tallyman.AgentName,
 		"asset": a.url,
 		"base":  func() string { return base },
 		"mark":  func(s tallyman.State) string { return marks[s] },
@@ -54,7 +55,7 @@ func stateWord(r tallyman.Run) string {
 // what it waits for, why it ended, or how its result begins.
 func why(r tallyman.Run) string {
 	switch {
-	case r.State == tallyman.Queued && r.Waiting != nil:
+	case !r.State.Terminal() && r.Waiting != nil:
 		return waitLine(r)
 	case r.State == tallyman.Queued && r.Message != "":
 		return "again: " + render.OneLine(r.Message, 160)

@@ -210,7 +210,7 @@ func TestBuiltInAgentsOfAServerWorkInAFreshFolder(t *testing.T) {
 	p.contains(p.ok("run", "--help"), "a fresh folder there")
 	// There is one namespace, whoever asks.
 	status, text := s.http("POST", "/api/v1/runs", `{"agent":"exec","command":["true"],"namespace":"team"}`, nil)
-	if status != 400 || !strings.Contains(text, `this version has only \"default\"`) {
+	if status != 400 || !strings.Contains(text, `this server has only \"default\"`) {
 		t.Errorf("in another namespace: %d %s", status, text)
 	}
 }

@@ -124,6 +124,13 @@ func TestKeysOfTheAPI(t *testing.T) {
 	if status, _, text := submit(`{"agent":"echo","prompt":"b"}`, "k"); status != 409 {
 		t.Errorf("another request after rm: %d %s", status, text)
 	}
-	// The command line's keys are others.
-	p.ends(tallyman.Completed, "echo", "b", "--key", "k")
+	// The command line and the dashboard are other doors of the same house.
+	if run := p.ends(tallyman.Completed, "echo", "a", "--key", "k"); run.ID != first.ID {
+		t.Errorf("by the command line the key brings %s, not %s", run.ID, first.ID)
+	}
+	p.contains(p.want(2, "run", "echo", "b", "--key", "k").err, first.ID)
+	last := p.ends(tallyman.Completed, "echo", "c", "--key", "of the command line")
+	if status, run, text := submit(`{"agent":"echo","prompt":"c"}`, "of the command line"); status != 200 || run.ID != last.ID {
+		t.Errorf("a key of the command line: %d %s", status, text)
+	}
 }

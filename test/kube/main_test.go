@@ -234,13 +234,27 @@ func (p *place) agent(name, spec string) {
 	}
 }
 
-// try runs the command line.
+// try runs the command line over the network.
 func (p *place) try(args ...string) (string, error) {
 	_, port, _ := net.SplitHostPort(p.address)
 	data := filepath.Join(p.dir, "data")
-	cmd := exec.Command(filepath.Join(bin, "tallyman"), append([]string{
+	return p.tallyman(append([]string{
 		"--server", "https://127.0.0.1:" + port, "--server-ca", filepath.Join(data, "ca.pem"), "--token-file", filepath.Join(data, "token"),
-	}, args...)...)
+	}, args...))
+}
+
+// inFolder runs the command line over the socket of the data folder.
+func (p *place) inFolder(args ...string) string {
+	p.Helper()
+	out, err := p.tallyman(append([]string{"--data", filepath.Join(p.dir, "data")}, args...))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return out
+}
+
+func (p *place) tallyman(args []string) (string, error) {
+	cmd := exec.Command(filepath.Join(bin, "tallyman"), args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {

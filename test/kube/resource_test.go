@@ -94,8 +94,17 @@ func TestResourceIsAnAgent(t *testing.T) {
 		return ready.Status == metav1.ConditionFalse && strings.Contains(ready.Message, "hostNetwork")
 	})
 	name := p.namespace + "/worker"
-	if out := p.ok("agents"); !strings.Contains(out, "resource:tallyman.dev/Agent/"+name) {
-		t.Errorf("agents does not list it:\n%s", out)
+	if out := p.ok("agents"); !strings.Contains(out, "resource:tallyman.dev/Agent/"+name) || strings.Contains(out, p.namespace+"/bad") {
+		t.Errorf("agents does not list what can be run:\n%s", out)
+	}
+	if out := p.inFolder("agents", name); !strings.Contains(out, `"worker"`) {
+		t.Errorf("the command line of the data folder does not show it:\n%s", out)
+	}
+	if _, err := p.try("run", "-d", p.namespace+"/bad"); err == nil || !strings.Contains(err.Error(), "hostNetwork") {
+		t.Errorf("one that is not ready: %v", err)
+	}
+	if _, err := p.try("run", "-d", "worker"); err == nil || !strings.Contains(err.Error(), "there is "+name) {
+		t.Errorf("without its namespace: %v", err)
 	}
 	run := p.detach(name)
 	if run.Namespace != p.namespace {
@@ -108,6 +117,14 @@ func TestResourceIsAnAgent(t *testing.T) {
 		t.Errorf("%d Jobs in its namespace, want 1", len(jobs.Items))
 	}
 	p.holds(p.ended(run.ID), tallyman.Completed)
+	for _, named := range []string{run.Name, p.namespace + "/" + run.Name} {
+		if out := p.ok("logs", named); !strings.Contains(out, "at work") {
+			t.Errorf("logs %s says %q", named, out)
+		}
+	}
+	if out := p.ok("show", run.Name); !strings.Contains(out, name+", harness exec") || !strings.Contains(out, "in namespace "+p.namespace) {
+		t.Errorf("show says %s", out)
+	}
 	p.eventually("its status counts it as succeeded", func() bool {
 		s, _ := p.status("worker")
 		return s.Running == 0 && s.Queued == 0 && s.Succeeded == 1

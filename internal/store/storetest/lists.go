@@ -104,29 +104,31 @@ func filters(t *testing.T, s *store.Store) {
 		filter store.Filter
 		want   []int
 	}{
-		"nothing":               {store.Filter{}, []int{6, 5, 3, 2, 1}},
-		"the default namespace": {store.Filter{Namespace: "default"}, []int{6, 5, 3, 2, 1}},
-		"another namespace":     {store.Filter{Namespace: "other"}, []int{4}},
-		"no such namespace":     {store.Filter{Namespace: "none"}, nil},
-		"a state":               {store.Filter{States: states(tallyman.Failed)}, []int{3}},
-		"two states, one twice": {store.Filter{States: states(tallyman.Running, tallyman.Failed, tallyman.Failed)}, []int{3, 2}},
-		"no such state":         {store.Filter{States: states("odd")}, nil},
-		"an agent":              {store.Filter{Agent: "alpha"}, []int{2, 1}},
-		"an agent in a state":   {store.Filter{Agent: "alpha", States: states(tallyman.Running)}, []int{2}},
-		"a label":               {store.Filter{Labels: team("x")}, []int{2, 1}},
-		"two labels":            {store.Filter{Labels: map[string]string{"team": "x", "tier": "1"}}, []int{1}},
-		"a label and a state":   {store.Filter{Labels: team("x"), States: states(tallyman.Queued, tallyman.Running)}, []int{2, 1}},
-		"a label and an agent":  {store.Filter{Labels: map[string]string{"tier": "1"}, Agent: "demo"}, []int{3}},
-		"a label's value":       {store.Filter{Labels: team("z")}, nil},
-		"text of a prompt":      {store.Filter{Text: "nEEdle"}, []int{6}},
-		"text of a name":        {store.Filter{Text: "ÜBER-LAUF"}, []int{5}},
-		"text of a label":       {store.Filter{Text: "team=x"}, []int{2, 1}},
-		"text of an agent":      {store.Filter{Text: "alpha"}, []int{2, 1}},
-		"all words of a text":   {store.Filter{Text: " tier=1  team=x "}, []int{1}},
-		"text and a state":      {store.Filter{Text: "team", States: states(tallyman.Failed)}, []int{3}},
-		"since":                 {store.Filter{Since: epoch.Add(3 * time.Second)}, []int{6, 5, 3}},
-		"since, by state":       {store.Filter{Since: epoch.Add(3 * time.Second), States: states(tallyman.Queued)}, []int{6, 5}},
-		"since, by label":       {store.Filter{Since: epoch.Add(2 * time.Second), Labels: team("x")}, []int{2}},
+		"nothing":                 {store.Filter{}, []int{6, 5, 4, 3, 2, 1}},
+		"a page of all":           {store.Filter{Limit: 4}, []int{6, 5, 4, 3}},
+		"the default namespace":   {store.Filter{Namespace: "default"}, []int{6, 5, 3, 2, 1}},
+		"another namespace":       {store.Filter{Namespace: "other"}, []int{4}},
+		"no such namespace":       {store.Filter{Namespace: "none"}, nil},
+		"a state":                 {store.Filter{States: states(tallyman.Failed)}, []int{3}},
+		"two states, one twice":   {store.Filter{States: states(tallyman.Running, tallyman.Failed, tallyman.Failed)}, []int{3, 2}},
+		"no such state":           {store.Filter{States: states("odd")}, nil},
+		"an agent":                {store.Filter{Agent: "alpha"}, []int{2, 1}},
+		"an agent in a state":     {store.Filter{Agent: "alpha", States: states(tallyman.Running)}, []int{2}},
+		"a label":                 {store.Filter{Labels: team("x")}, []int{2, 1}},
+		"two labels":              {store.Filter{Labels: map[string]string{"team": "x", "tier": "1"}}, []int{1}},
+		"a label and a state":     {store.Filter{Labels: team("x"), States: states(tallyman.Queued, tallyman.Running)}, []int{2, 1}},
+		"a state, in a namespace": {store.Filter{Namespace: "other", States: states(tallyman.Queued)}, []int{4}},
+		"a label and an agent":    {store.Filter{Labels: map[string]string{"tier": "1"}, Agent: "demo"}, []int{3}},
+		"a label's value":         {store.Filter{Labels: team("z")}, nil},
+		"text of a prompt":        {store.Filter{Text: "nEEdle"}, []int{6}},
+		"text of a name":          {store.Filter{Text: "ÜBER-LAUF"}, []int{5}},
+		"text of a label":         {store.Filter{Text: "team=x"}, []int{2, 1}},
+		"text of an agent":        {store.Filter{Text: "alpha"}, []int{2, 1}},
+		"all words of a text":     {store.Filter{Text: " tier=1  team=x "}, []int{1}},
+		"text and a state":        {store.Filter{Text: "team", States: states(tallyman.Failed)}, []int{3}},
+		"since":                   {store.Filter{Since: epoch.Add(3 * time.Second)}, []int{6, 5, 4, 3}},
+		"since, by state":         {store.Filter{Since: epoch.Add(3 * time.Second), States: states(tallyman.Queued)}, []int{6, 5, 4}},
+		"since, by label":         {store.Filter{Since: epoch.Add(2 * time.Second), Labels: team("x")}, []int{2}},
 	} {
 		var want []string
 		for _, n := range tc.want {
@@ -162,32 +164,33 @@ func badPages(t *testing.T, s *store.Store) {
 }
 
 func counts(t *testing.T, s *store.Store) {
-	want := func(namespace string, want map[tallyman.State]int) {
+	type states = map[tallyman.State]int
+	want := func(want map[string]states) {
 		t.Helper()
-		got, err := s.Counts(t.Context(), namespace)
+		got, err := s.Counts(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		same(t, got, want)
 	}
-	want("", map[tallyman.State]int{})
+	want(map[string]states{})
 	insert(t, s, newRun(1), newRun(2), newRun(3, func(r *tallyman.Run) { r.State = tallyman.Failed }),
 		newRun(4, func(r *tallyman.Run) { r.Namespace = "other" }))
-	want("", map[tallyman.State]int{tallyman.Queued: 2, tallyman.Failed: 1})
-	want("other", map[tallyman.State]int{tallyman.Queued: 1})
+	other := states{tallyman.Queued: 1}
+	want(map[string]states{"default": {tallyman.Queued: 2, tallyman.Failed: 1}, "other": other})
 	if err := put(t.Context(), s, id(1), func(r *tallyman.Run) { r.State = tallyman.Starting }); err != nil {
 		t.Fatal(err)
 	}
-	want("default", map[tallyman.State]int{tallyman.Queued: 1, tallyman.Starting: 1, tallyman.Failed: 1})
+	want(map[string]states{"default": {tallyman.Queued: 1, tallyman.Starting: 1, tallyman.Failed: 1}, "other": other})
 	mustTx(t, s, func(tx *store.Tx) error { return tx.DeleteRun(id(3)) })
-	want("", map[tallyman.State]int{tallyman.Queued: 1, tallyman.Starting: 1})
+	want(map[string]states{"default": {tallyman.Queued: 1, tallyman.Starting: 1}, "other": other})
 	_ = s.InTx(t.Context(), func(tx *store.Tx) error {
 		if err := tx.DeleteRun(id(2)); err != nil {
 			t.Error(err)
 		}
 		return ErrFault
 	})
-	want("", map[tallyman.State]int{tallyman.Queued: 1, tallyman.Starting: 1})
+	want(map[string]states{"default": {tallyman.Queued: 1, tallyman.Starting: 1}, "other": other})
 }
 
 func queue(t *testing.T, s *store.Store) {

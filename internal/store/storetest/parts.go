@@ -210,6 +210,9 @@ func keys(t *testing.T, s *store.Store) {
 	if err := write(other); err != nil {
 		t.Errorf("the same key in another scope: %v", err)
 	}
+	if a, b, c := store.KeyScope("default", tallyman.SourceAPI), store.KeyScope("default", tallyman.SourceCLI), store.KeyScope("default", tallyman.SourceWeb); a != b || b != c {
+		t.Errorf("one caller's ways have keys of their own: %s, %s, %s", a, b, c)
+	}
 	taken := k
 	taken.RunID = id(2)
 	wantCode(t, write(taken), tallyman.Conflict)

@@ -197,6 +197,9 @@ func findRun(t *testing.T, s *store.Store) {
 		"01aaaaaa1":                  "01AAAAAA11111111111111CCCC",
 		"22CCCC":                     "01BBBBBB22222222222222CCCC",
 		"00bbbb":                     "01AAAAAA00000000000000BBBB",
+		"elsewhere":                  id(3),
+		"other/elsewhere":            id(3),
+		"default/two":                "01AAAAAA11111111111111CCCC",
 	} {
 		if got := get(t, s, ask); got.ID != want {
 			t.Errorf("Run(%q) is %s, want %s", ask, got.ID, want)
@@ -204,7 +207,7 @@ func findRun(t *testing.T, s *store.Store) {
 	}
 	for ask, want := range map[string]tallyman.Code{
 		"": tallyman.NotFound, "nobody": tallyman.NotFound, "01BBB": tallyman.NotFound, "2CCCC": tallyman.NotFound,
-		"elsewhere": tallyman.NotFound, "01AAA%": tallyman.NotFound, "a\x00b\xff": tallyman.NotFound, "01AAAAAA00000000000000BBBBX": tallyman.NotFound,
+		"default/elsewhere": tallyman.NotFound, "other/two": tallyman.NotFound, "other/": tallyman.NotFound, "/two": tallyman.NotFound, "01AAA%": tallyman.NotFound, "a\x00b\xff": tallyman.NotFound, "01AAAAAA00000000000000BBBBX": tallyman.NotFound,
 		"01AAAAAA": tallyman.Conflict,
 	} {
 		_, err := s.Run(t.Context(), ask)

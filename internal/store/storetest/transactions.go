@@ -35,7 +35,7 @@ func rollback(t *testing.T, s *store.Store) {
 	if got := listIDs(t, s, store.Filter{Limit: 1000}); len(got) != 40 {
 		t.Errorf("%d runs are kept, want 40", len(got))
 	}
-	if got, err := s.Counts(t.Context(), ""); err != nil || got[tallyman.Queued] != 40 {
+	if got, err := s.Counts(t.Context()); err != nil || got["default"][tallyman.Queued] != 40 {
 		t.Errorf("counts are %v, %v, want 40 queued", got, err)
 	}
 }
@@ -159,7 +159,7 @@ func faultsStrike(t *testing.T, s *store.Store) {
 			return store.Fault{}
 		}
 	})
-	_, err := failing.Counts(t.Context(), "") // call 1
+	_, err := failing.Counts(t.Context()) // call 1
 	if !errors.Is(err, ErrFault) {
 		t.Errorf("Counts: %v, want the fault", err)
 	}
@@ -167,13 +167,13 @@ func faultsStrike(t *testing.T, s *store.Store) {
 	if _, err := failing.Run(t.Context(), id(1)); !errors.Is(err, ErrFault) {
 		t.Errorf("the third call: %v, want the fault", err)
 	}
-	if _, err := s.Counts(t.Context(), ""); err != nil {
+	if _, err := s.Counts(t.Context()); err != nil {
 		t.Errorf("the store without faults: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	slow := store.WithFaults(s, func(string, int) store.Fault { return store.Fault{Delay: time.Hour} })
-	if _, err := slow.Counts(ctx, ""); !errors.Is(err, context.Canceled) {
+	if _, err := slow.Counts(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a delayed call whose caller has gone: %v", err)
 	}
 }
