@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -62,12 +64,15 @@ const patience = 10 * time.Second
 // checkAgents says, for doctor, whether agents can be read from the cluster.
 func checkAgents(ctx context.Context, cluster *rest.Config, c config.Config) []cli.Finding {
 	var all []cli.Finding
-	for _, ns := range namespaces(c) {
-		f := cli.Finding{What: "resources", OK: true}
-		n, why, err := controller.Look(ctx, cluster, ns)
+	for _, ns := range slices.Compact(namespaces(c)) {
+		f := cli.Finding{What: "agents in " + ns, OK: true}
+		seen, why, err := controller.Look(ctx, cluster, ns)
 		switch {
+		case err == nil && len(seen.Invalid) > 0:
+			f.OK, f.Found = false, fmt.Sprintf("%d, of which these cannot be run: %s", seen.All, strings.Join(seen.Invalid, ", "))
+			f.Mend = "kubectl -n " + ns + " describe agents: the condition Ready says what is wrong"
 		case err == nil:
-			f.Found = fmt.Sprintf("%d agents in namespace %s", n, ns)
+			f.Found = fmt.Sprintf("%d resources", seen.All)
 		case why == controller.Absent:
 			f.Found = "from files only: " + controller.Absent + " (kubectl apply --server-side -f deploy/crds/)"
 		default:

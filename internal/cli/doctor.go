@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,6 +144,7 @@ func (c *command) checkAgents(ctx context.Context, cfg config.Config) Finding {
 		f.Found = err.Error()
 		return f
 	}
+	agents = slices.DeleteFunc(agents, func(a tallyman.Agent) bool { return tallyman.IsResource(a.Origin) })
 	files := 0
 	for _, a := range agents {
 		if a.Origin != tallyman.BuiltIn {

@@ -6,12 +6,15 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 )
 
 // watch keeps the resources of one kind in one namespace in memory. They are
@@ -114,16 +117,28 @@ func reason(err error) string {
 	return "the cluster cannot be asked"
 }
 
-// Look asks a cluster once how many agents it has as resources in a namespace.
+// Seen is what Look has found in a namespace.
+type Seen struct {
+	All     int
+	Invalid []string // that no Job can be made of, as the server last said
+}
+
+// Look asks a cluster once for the agents that a namespace has as resources.
 // With an error comes the reason.
-func Look(ctx context.Context, cfg *rest.Config, namespace string) (n int, why string, err error) {
+func Look(ctx context.Context, cfg *rest.Config, namespace string) (seen Seen, why string, err error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
-		return 0, "name a cluster that can be reached", fmt.Errorf("make a client of the cluster at %s: %w", cfg.Host, err)
+		return seen, "name a cluster that can be reached", fmt.Errorf("make a client of the cluster at %s: %w", cfg.Host, err)
 	}
 	list, err := client.Resource(kinds[0].resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return 0, reason(err), fmt.Errorf("list agents in %s: %w", namespace, err)
+		return seen, reason(err), fmt.Errorf("list agents in %s: %w", namespace, err)
 	}
-	return len(list.Items), "", nil
+	seen.All = len(list.Items)
+	for _, u := range list.Items {
+		if c := meta.FindStatusCondition(statusOf(&u).Conditions, v1alpha1.Ready); c != nil && c.Reason == v1alpha1.ReasonInvalid {
+			seen.Invalid = append(seen.Invalid, u.GetName())
+		}
+	}
+	return seen, "", nil
 }

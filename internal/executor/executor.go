@@ -90,6 +90,8 @@ type Executor struct {
 	// Only passes touch these.
 	seen    map[tallyman.AttemptRef]*memory
 	payNext time.Time // what is owed is not tried again before
+	told    string    // what was wrong with the last pass, "": nothing
+	toldAt  time.Time
 }
 
 // memory is what this process has seen of an attempt and done about it. Its
@@ -120,8 +122,8 @@ func (x *Executor) Run(ctx context.Context) error {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
-		if err := x.pass(ctx); err != nil && ctx.Err() == nil {
-			x.log.ErrorContext(ctx, "driving attempts", "err", err)
+		if err := x.pass(ctx); ctx.Err() == nil {
+			x.tell(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -130,6 +132,21 @@ func (x *Executor) Run(ctx context.Context) error {
 		case <-x.backend.Changed():
 		case <-t.C:
 		}
+	}
+}
+
+// again is how long the same words about a pass are not worth a line.
+const again = time.Minute
+
+// tell logs what is wrong with a pass, once while it stays the same.
+func (x *Executor) tell(ctx context.Context, err error) {
+	if err == nil {
+		x.told = ""
+		return
+	}
+	if words := err.Error(); words != x.told || time.Since(x.toldAt) > again {
+		x.told, x.toldAt = words, time.Now()
+		x.log.ErrorContext(ctx, "driving attempts", "err", err)
 	}
 }
 

@@ -201,8 +201,8 @@ func (s Scene) failedStart(container string) *tallyman.Blocked {
 		return hopeless(tallyman.ConfigMissing, about)
 	case words == "ErrImageNeverPull", words == "InvalidImageName":
 		return hopeless(tallyman.ImagePullFailed, about)
-	case strings.Contains(words, "ull image"):
-		return s.pulling(about)
+	case strings.Contains(words, "ull image"), words == "ErrImagePull", words == "ImagePullBackOff":
+		return s.pulling(fmt.Sprintf("container %s: %s", container, s.pullWords(words)))
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,14 +54,15 @@ func (c Checkup) Check(ctx context.Context) []Finding {
 		return []Finding{{What: "cluster", Broken: true, Found: fmt.Sprintf("%s: %v", c.Config.Host, err), Mend: mendAccess(err)}}
 	}
 	all := []Finding{{What: "cluster", Found: c.Config.Host}, compare(clock.now(), time.Now())}
-	for _, ns := range c.Namespaces {
-		all = append(all, c.rights(ctx, live, ns))
-	}
 	all = append(all, c.clusterRights(ctx, live)...)
-	pod, sample := c.samplePod(ctx, live)
-	all = append(all, sample)
+	takes := false // the first namespace our Pods
+	for i, ns := range slices.Compact(slices.Clone(c.Namespaces)) {
+		rights, sample := c.rights(ctx, live, ns), c.samplePod(ctx, live, ns)
+		all = append(all, rights, sample)
+		takes = takes || i == 0 && !sample.Broken
+	}
 	all = append(all, c.secrets(ctx, live)...)
-	if c.NewID != nil && pod != nil && !sample.Broken {
+	if c.NewID != nil && takes {
 		all = append(all, c.reach(ctx, live, &clock))
 	}
 	return all
@@ -154,25 +157,28 @@ func (c Checkup) clusterRights(ctx context.Context, live client.Client) []Findin
 	return []Finding{tokens, nodes}
 }
 
-// samplePod asks whether the namespace takes a Pod of ours: security, limits,
-// quotas and webhooks. Nothing is made.
-func (c Checkup) samplePod(ctx context.Context, live client.Client) (*corev1.Pod, Finding) {
-	f := Finding{What: "Pod security", Mend: "see the words of the cluster; podTemplate of an agent adds what a namespace wants"}
-	pod, err := c.pod("01000000000000000000000000")
+// samplePod asks whether a namespace takes a Pod of ours: whether it is there,
+// its security, limits, quotas and webhooks. Nothing is made.
+func (c Checkup) samplePod(ctx context.Context, live client.Client, ns string) Finding {
+	f := Finding{What: "Pods in " + ns, Found: "the namespace takes ours", Mend: "see the words of the cluster; podTemplate of an agent adds what a namespace wants"}
+	pod, err := c.pod("01000000000000000000000000", ns)
 	if err != nil {
 		f.Broken, f.Found, f.Mend = true, err.Error(), "start the server with --runner-image and --advertise"
-		return nil, f
+		return f
 	}
-	if err := live.Create(ctx, pod, client.DryRunAll); err != nil {
+	err = live.Create(ctx, pod, client.DryRunAll)
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err):
+		f.Broken, f.Found, f.Mend = true, "there is no namespace "+ns, "kubectl create namespace "+ns+", or name another with --namespace or --namespaces"
+	default:
 		f.Broken, f.Found = true, err.Error()
-		return pod, f
 	}
-	f.Found = "namespace " + pod.Namespace + " takes our Pods"
-	return pod, f
+	return f
 }
 
 // pod is a Pod of an attempt of no run.
-func (c Checkup) pod(run string) (*corev1.Pod, error) {
+func (c Checkup) pod(run, ns string) (*corev1.Pod, error) {
 	if c.Cluster.RunnerImage == "" {
 		return nil, errors.New("there is no image with the runner")
 	}
@@ -180,36 +186,48 @@ func (c Checkup) pod(run string) (*corev1.Pod, error) {
 		return nil, errors.New("there is no URL where Pods reach the server")
 	}
 	spec := tallyman.AgentSpec{Harness: "exec", Command: []string{"true"}, Image: c.Cluster.RunnerImage, Runner: tallyman.RunnerImage, Workload: tallyman.WorkloadPod}
-	return c.Cluster.Pod(Work{Run: tallyman.Run{ID: run, Name: "doctor-" + strings.ToLower(run[max(0, len(run)-8):]), Agent: "doctor"}, Attempt: 1, Spec: spec, Namespace: c.Namespaces[0]})
+	return c.Cluster.Pod(Work{Run: tallyman.Run{ID: run, Name: "doctor-" + strings.ToLower(run[max(0, len(run)-8):]), Agent: "doctor"}, Attempt: 1, Spec: spec, Namespace: ns})
 }
 
-// secrets looks for the Secrets that agents name, where it may.
+// secrets looks for the Secrets that agents name, and their keys, where it may.
 func (c Checkup) secrets(ctx context.Context, live client.Client) []Finding {
+	type need struct{ namespace, name, key string }
 	var all []Finding
-	seen := map[string]bool{}
+	seen := map[need]bool{}
 	for _, a := range c.Agents {
 		for _, src := range a.Spec.EnvFrom {
-			if src.SecretRef == nil || src.Optional || seen[src.SecretRef.Name] {
+			if src.SecretRef == nil || src.Optional {
 				continue
 			}
-			ns := c.Namespaces[0]
+			n := need{c.Namespaces[0], src.SecretRef.Name, src.SecretRef.Key}
 			if tallyman.IsResource(a.Origin) {
-				ns = a.Namespace
+				n.namespace = a.Namespace
 			}
-			seen[src.SecretRef.Name] = true
-			f := Finding{What: "Secret " + src.SecretRef.Name, Found: "is there, for agent " + a.Name}
-			err := live.Get(ctx, client.ObjectKey{Namespace: ns, Name: src.SecretRef.Name}, &corev1.Secret{})
-			switch {
-			case apierrors.IsNotFound(err):
-				f.Broken, f.Found = true, fmt.Sprintf("is not in namespace %s; agent %s needs it", ns, a.Name)
-				f.Mend = fmt.Sprintf("kubectl -n %s create secret generic %s --from-literal=NAME=VALUE", ns, src.SecretRef.Name)
-			case err != nil:
-				f.Found = "may not be looked at, which is as it should be; whether it is there is seen when agent " + a.Name + " runs"
+			if !seen[n] {
+				all = append(all, secret(ctx, live, n.namespace, *src.SecretRef, a.Name))
 			}
-			all = append(all, f)
+			seen[n] = true
 		}
 	}
 	return all
+}
+
+// secret looks for one, with its key where one is named.
+func secret(ctx context.Context, live client.Client, ns string, ref tallyman.SecretRef, agent string) Finding {
+	f := Finding{What: "Secret " + ref.Name, Found: "is there, for agent " + agent}
+	var s corev1.Secret
+	err := live.Get(ctx, client.ObjectKey{Namespace: ns, Name: ref.Name}, &s)
+	switch _, has := s.Data[ref.Key]; {
+	case apierrors.IsNotFound(err):
+		f.Broken, f.Found = true, fmt.Sprintf("is not in namespace %s; agent %s needs it", ns, agent)
+		f.Mend = fmt.Sprintf("kubectl -n %s create secret generic %s --from-literal=%s=VALUE", ns, ref.Name, cmp.Or(ref.Key, "NAME"))
+	case err != nil:
+		f.Found = "may not be looked at, which is as it should be; whether it is there is seen when agent " + agent + " runs"
+	case ref.Key != "" && !has:
+		f.Broken, f.Found = true, fmt.Sprintf("in namespace %s has no key %s; agent %s needs it", ns, ref.Key, agent)
+		f.Mend = fmt.Sprintf("kubectl -n %s patch secret %s -p '{\"stringData\":{%q:\"VALUE\"}}'", ns, ref.Name, ref.Key)
+	}
+	return f
 }
 
 // reachPatience is how long a Pod may take to start and to try.
@@ -224,7 +242,7 @@ const reach = 50 * time.Second
 // reach runs a Pod that says hello to the server for a run that is none.
 func (c Checkup) reach(ctx context.Context, live client.Client, clock *clock) Finding {
 	f := Finding{What: "reach", Mend: fmt.Sprintf("from a Pod in namespace %s the server must be reached at %s (--advertise): check network policies, name and port; see kubectl describe pod", c.Namespaces[0], c.Cluster.Advertise)}
-	pod, err := c.pod(c.NewID())
+	pod, err := c.pod(c.NewID(), c.Namespaces[0])
 	if err == nil {
 		err = live.Create(ctx, pod)
 	}

@@ -197,6 +197,8 @@ func TestLookAtWhatBlocks(t *testing.T) {
 		"an image's name, early":     {scene: scene(waits("PodInitializing", ""), failedToStart("Error: InvalidImageName")), reason: tallyman.ImagePullFailed, never: true, says: "InvalidImageName"},
 		"never pulled, early":        {scene: scene(waits("ContainerCreating", ""), failedToStart("Error: ErrImageNeverPull")), reason: tallyman.ImagePullFailed, never: true, says: "ErrImageNeverPull"},
 		"a pull that fails, early":   {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`)), reason: tallyman.ImagePullFailed, says: "connection refused"},
+		"with what comes of it":      {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`), failedToStart("Error: ErrImagePull")), reason: tallyman.ImagePullFailed, says: `container agent: Failed to pull image "x:1": connection refused`},
+		"and later":                  {scene: scene(waits("ContainerCreating", ""), failedToStart(`Failed to pull image "x:1": connection refused`), failedToStart("Error: ImagePullBackOff")), reason: tallyman.ImagePullFailed, says: "connection refused"},
 		"another's event":            {scene: scene(waits("PodInitializing", ""), warned("Failed", `Error: secret "s" not found`))},
 		"a missing key":              {scene: scene(waits("CreateContainerConfigError", `couldn't find key k in Secret ns/s`)), reason: tallyman.ConfigMissing, never: true, says: "couldn't find key k"},
 		"a missing ConfigMap":        {scene: scene(waits("CreateContainerConfigError", `configmap "c" not found`)), reason: tallyman.ConfigMissing, never: true, says: `configmap "c"`},

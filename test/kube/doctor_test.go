@@ -56,7 +56,8 @@ current-context: c
 
 func TestDoctor(t *testing.T) {
 	p := newPlace(t)
-	p.agent("needs", shell("true")+"envFrom: [{secretRef: {name: absent}}]")
+	p.agent("needs", shell("true")+"envFrom: [{secretRef: {name: absent}}, {secretRef: {name: half, key: A}}, {secretRef: {name: half, key: B}}]")
+	p.must(kube.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "half", Namespace: p.namespace}, StringData: map[string]string{"A": "x"}}))
 	away := filepath.Join(p.dir, "away.kubeconfig")
 	text, err := os.ReadFile(kubeconfig)
 	p.must(err)
@@ -66,10 +67,11 @@ func TestDoctor(t *testing.T) {
 		says   []string
 		broken bool
 	}{
-		"all is well but a Secret":        {nil, []string{"ok      cluster", "ok      rights in " + p.namespace, "ok      Pod security", "ok      reach", "ok      resources", "BROKEN  Secret absent", "kubectl -n " + p.namespace + " create secret generic absent"}, true},
+		"all is well but a Secret":        {nil, []string{"ok      cluster", "ok      rights in " + p.namespace, "ok      Pods in " + p.namespace, "ok      reach", "ok      agents in " + p.namespace, "BROKEN  Secret absent", "kubectl -n " + p.namespace + " create secret generic absent", "ok      Secret half", "BROKEN  Secret half", "has no key B"}, true},
+		"a namespace that is not there":   {[]string{"--namespaces", "no-such-place"}, []string{"ok      reach", "BROKEN  Pods in no-such-place", "there is no namespace no-such-place", "kubectl create namespace no-such-place"}, true},
 		"a cluster that is not there":     {[]string{"--kubeconfig", away}, []string{"BROKEN  cluster", "connection refused", "no cluster answers there"}, true},
 		"a token that is not good":        {[]string{"--kubeconfig", p.poor(true)}, []string{"BROKEN  cluster", "the credentials are not good"}, true},
-		"an account without rights":       {[]string{"--kubeconfig", p.poor(false)}, []string{"BROKEN  rights in", "create jobs", "pods/log", "BROKEN  tokenreviews", "may not be listed (optional)", "BROKEN  Pod security"}, true},
+		"an account without rights":       {[]string{"--kubeconfig", p.poor(false)}, []string{"BROKEN  rights in", "create jobs", "pods/log", "BROKEN  tokenreviews", "may not be listed (optional)", "BROKEN  Pods in"}, true},
 		"a server that Pods cannot reach": {[]string{"--advertise", "https://10.88.0.1:1"}, []string{"BROKEN  reach", "connection refused", "--advertise"}, true},
 		"an image that is not there":      {[]string{"--runner-image", "127.0.0.1:1/nothing:1"}, []string{"BROKEN  reach", "127.0.0.1:1/nothing:1"}, true},
 	} {
