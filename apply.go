@@ -43,7 +43,7 @@ func (r Run) Apply(t Trigger) (Run, error) {
 			return r, Errorf(Conflict, "run %s is %s in attempt %d: it cannot be admitted", r.Name, r.State, r.Attempt)
 		}
 		r.State, r.Attempt = Starting, r.Attempt+1
-		r.Waiting, r.NotBefore, r.ExitCode = nil, nil, nil
+		r.Waiting, r.NotBefore, r.ExitCode, r.Message = nil, nil, nil, "" // the attempt before keeps its own
 
 	case TriggerAgentStarted:
 		if !inFlight || r.State == Running {

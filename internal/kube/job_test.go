@@ -219,7 +219,16 @@ func TestASpecThatIsRefused(t *testing.T) {
 		}, []string{"spec.podTemplate.metadata.annotations: container.apparmor"}},
 		{"a finalizer", func(w *Work) {
 			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"finalizers": ["example.com/never"]}}`)
-		}, []string{"spec.podTemplate.metadata: finalizers"}},
+		}, []string{"spec.podTemplate.metadata: ", "finalizers"}},
+		{"a name", func(w *Work) { w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"name": "mine"}}`) }, []string{"spec.podTemplate.metadata: the name"}},
+		{"a namespace", func(w *Work) { w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"namespace": "theirs"}}`) }, []string{"spec.podTemplate.metadata: the name, the namespace"}},
+		{"another image", agent(`"image": "another:1"`), []string{"spec.podTemplate.spec.containers[agent].image: ", "spec.image"}},
+		{"our variable", agent(`"env": [{"name": "TALLYMAN_PROMPT", "value": "x"}]`), []string{"spec.podTemplate.spec.containers[agent].env: TALLYMAN_PROMPT"}},
+		{"a variable of a Secret", func(w *Work) {
+			agent(`"env": [{"name": "KEY", "value": "x"}]`)(w)
+			w.Spec.EnvFrom = []tallyman.EnvSource{{SecretRef: &tallyman.SecretRef{Name: "s", Key: "KEY"}}}
+		}, []string{"spec.podTemplate.spec.containers[agent].env: KEY", "spec.envFrom"}},
+		{"a folder to work in", agent(`"workingDir": "/srv"`), []string{"spec.podTemplate.spec.containers[agent].workingDir: ", "spec.workspace.path"}},
 		{"node's network", template(`{"hostNetwork": true}`), []string{"spec.podTemplate.spec.hostNetwork: "}},
 		{"node's processes", template(`{"hostPID": true}`), []string{"spec.podTemplate.spec.hostPID: "}},
 		{"node's memory", template(`{"hostIPC": true}`), []string{"spec.podTemplate.spec.hostIPC: "}},

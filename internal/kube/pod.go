@@ -27,7 +27,7 @@ const (
 func (c Cluster) template(w Work) (corev1.PodTemplateSpec, error) {
 	user, err := parseTemplate(w.Spec.PodTemplate)
 	if err == nil {
-		err = checkTemplate(user, w.Spec.Runner)
+		err = checkTemplate(user, w.Spec)
 	}
 	if err != nil {
 		return user, err

@@ -64,7 +64,7 @@ func merge(user, mine corev1.PodTemplateSpec) (all corev1.PodTemplateSpec, err e
 var selecting = []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
 
 // checkTemplate refuses what would undo our security or our container.
-func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
+func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 	const at = "spec.podTemplate."
 	for _, m := range []struct {
 		field string
@@ -81,8 +81,8 @@ func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
 			}
 		}
 	}
-	if len(t.Finalizers) > 0 || len(t.OwnerReferences) > 0 {
-		return invalid(at+"metadata", "finalizers and ownerReferences are ours to set; labels and annotations are yours")
+	if len(t.Finalizers) > 0 || len(t.OwnerReferences) > 0 || t.Name != "" || t.GenerateName != "" || t.Namespace != "" {
+		return invalid(at+"metadata", "the name, the namespace, finalizers and ownerReferences are ours to set; labels and annotations are yours")
 	}
 	if err := checkPod(at+"spec.", t.Spec); err != nil {
 		return err
@@ -99,7 +99,7 @@ func checkTemplate(t corev1.PodTemplateSpec, mode tallyman.RunnerMode) error {
 			}
 		}
 	}
-	return checkAgent(fmt.Sprintf("%sspec.containers[%s].", at, tallyman.PodAgent), containerOf(t), mode)
+	return checkAgent(fmt.Sprintf("%sspec.containers[%s].", at, tallyman.PodAgent), containerOf(t), spec)
 }
 
 func checkPod(at string, p corev1.PodSpec) error {
@@ -204,14 +204,22 @@ func checkContainer(at string, c corev1.Container) error {
 }
 
 // checkAgent refuses what is ours in the agent's own container.
-func checkAgent(at string, c corev1.Container, mode tallyman.RunnerMode) error {
+func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 	if c.TerminationMessagePath != "" {
 		return invalid(at+"terminationMessagePath", "the runner's last word is written where a cluster looks for it")
 	}
-	if mode == tallyman.RunnerBare {
+	if c.Image != "" && spec.Image != "" && c.Image != spec.Image {
+		return invalid(at+"image", "spec.image is another; write one of them")
+	}
+	if err := checkVariables(at+"env", c.Env, spec.EnvFrom); err != nil {
+		return err
+	}
+	if spec.Runner == tallyman.RunnerBare {
 		return nil
 	}
 	switch {
+	case c.WorkingDir != "":
+		return invalid(at+"workingDir", "write it as spec.workspace.path: the runner starts the agent there")
 	case len(c.Command) > 0:
 		return invalid(at+"command", "the runner is the first process of this container; the agent's command is spec.command")
 	case len(c.Args) > 0:
@@ -220,6 +228,20 @@ func checkAgent(at string, c corev1.Container, mode tallyman.RunnerMode) error {
 	for _, m := range c.VolumeMounts {
 		if p := path.Clean(m.MountPath); p == tallyman.PodHome || p == tallyman.PodTmp || p == tallyman.PodWork {
 			return invalid(at+"volumeMounts", "%s is the attempt's own, and empty when it starts; mount elsewhere, and name that path as spec.workspace to work there", m.MountPath)
+		}
+	}
+	return nil
+}
+
+// checkVariables refuses variables that could not stand beside ours. Those of
+// spec.env, and of a request, go before a template's.
+func checkVariables(at string, env []corev1.EnvVar, sources []tallyman.EnvSource) error {
+	for _, v := range env {
+		if strings.HasPrefix(v.Name, "TALLYMAN_") {
+			return invalid(at, "%s is ours to set", v.Name)
+		}
+		if slices.ContainsFunc(sources, func(s tallyman.EnvSource) bool { return s.SecretRef != nil && s.SecretRef.Key == v.Name }) {
+			return invalid(at, "%s is in spec.envFrom too; write it once", v.Name)
 		}
 	}
 	return nil

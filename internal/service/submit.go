@@ -240,6 +240,10 @@ func (s *Service) checkSpec(ctx context.Context, req tallyman.Request, a tallyma
 		return invalid("the prompt has %d bytes, %s takes at most %d on standard input; "+
 			"set promptFile: true in the agent's spec, and the prompt goes into a file in the workspace", len(req.Prompt), spec.Harness, limit)
 	}
+	if spec.Runner == tallyman.RunnerBare && (len(req.Prompt) > tallyman.MaxInline || strings.ContainsRune(req.Prompt, 0)) {
+		return invalid("the prompt has %d bytes; with runner: bare it is a variable, which holds %d, and no zero byte; "+
+			"bring it as a file by podTemplate, or write another runner", len(req.Prompt), tallyman.MaxInline)
+	}
 	if b := spec.Limits.BudgetUSD; b != nil && *b > 0 && spec.Harness == "exec" && (spec.Limits.MaxTokens == nil || *spec.Limits.MaxTokens == 0) {
 		return invalid("budgetUSD: what harness exec spends is not known, so the budget could not be kept; set maxTokens too, or no budget")
 	}

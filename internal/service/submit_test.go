@@ -96,6 +96,9 @@ func TestASubmitThatIsRefusedCreatesNothing(t *testing.T) {
 		"a prompt above what claude reads":   {req: claude(func(r *tallyman.Request) { r.Prompt = strings.Repeat("x", 10_000_001) }), code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "promptFile: true"},
 		"the same prompt in a file":          {req: claude(func(r *tallyman.Request) { r.Agent, r.Prompt = "filed", strings.Repeat("x", 10_000_001) })},
 		"as much as claude reads":            {req: claude(func(r *tallyman.Request) { r.Prompt = strings.Repeat("x", 10_000_000) })},
+		"a prompt too long for a variable":   {req: tallyman.Request{Agent: "image", Prompt: strings.Repeat("x", tallyman.MaxInline+1)}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "runner: bare"},
+		"a prompt no variable can hold":      {req: tallyman.Request{Agent: "image", Prompt: "a\x00b"}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "no zero byte"},
+		"as much as a variable holds":        {req: tallyman.Request{Agent: "image", Prompt: strings.Repeat("x", tallyman.MaxInline)}},
 		"a setting that is unknown":          {req: tallyman.Request{Agent: "odd", Prompt: "x"}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "nonsense"},
 		"a budget that cannot be kept":       {req: budget(1, nil), code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "maxTokens"},
 		"tokens without a limit beside it":   {req: budget(1, ptr[int64](0)), code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "maxTokens"},
@@ -112,6 +115,7 @@ func TestASubmitThatIsRefusedCreatesNothing(t *testing.T) {
 			h := newHall(t)
 			h.agent("filed", tallyman.AgentSpec{Harness: "claude", PromptFile: true})
 			h.agent("odd", tallyman.AgentSpec{Harness: "claude", Settings: rawMap("nonsense", `1`)})
+			h.agent("image", tallyman.AgentSpec{Harness: "exec", Image: "x", Runner: tallyman.RunnerBare})
 			h.agent("scripted", tallyman.AgentSpec{Harness: "script"})
 			if c.hall != nil {
 				c.hall(h)
