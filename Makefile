@@ -26,7 +26,7 @@ lint: ## gofmt, go vet (all tags), staticcheck
 	$(GO) vet -tags 'e2e browser faults kube deploy' ./...
 	$(GO) run $(STATICCHECK) ./...
 
-generate: ## write what is generated: docs/openapi.json, docs/cli.md, deploy
+generate: ## write what is generated: docs/openapi.json, docs/cli.md, docs/cli-server.md, deploy
 	$(GO) test ./internal/cli -run 'TestGenerated' -update
 	$(GO) run $(CRD) deploy/crds/tallyman.dev_agents.yaml
 	$(GO) test -tags deploy ./test/deploy -update

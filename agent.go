@@ -33,18 +33,18 @@ type Agent struct {
 // AgentSpec is what an agent file says under spec. One type for files, the
 // API and the custom resource.
 type AgentSpec struct {
-	Harness     string      `json:"harness"`           // claude, codex, gemini, opencode, exec or script
-	Command     []string    `json:"command,omitempty"` // exec: the whole command line; others: the program, our flags follow
-	Image       string      `json:"image,omitempty"`
-	Model       string      `json:"model,omitempty"`
-	Env         []EnvVar    `json:"env,omitempty"`
-	EnvFrom     []EnvSource `json:"envFrom,omitempty"`
+	Harness     string      `json:"harness"`              // claude, codex, gemini, opencode, exec or script
+	Command     []string    `json:"command,omitempty"`    // exec: the whole command line; others: the program, our flags follow
+	Image       string      `json:"image,omitempty"`      // kube only: of the agent's container; without a tag it gets the server's default-tag
+	Model       string      `json:"model,omitempty"`      // by the name that the harness knows
+	Env         []EnvVar    `json:"env,omitempty"`        // of the agent's process, which has little else
+	EnvFrom     []EnvSource `json:"envFrom,omitempty"`    // secrets for that environment
 	PromptFile  bool        `json:"promptFile,omitempty"` // put the prompt in the workspace and send a pointer to it
 	Limits      Limits      `json:"limits,omitzero"`
 	Concurrency Concurrency `json:"concurrency,omitzero"`
 	Priority    int         `json:"priority,omitempty"` // higher first; 0 by default
 	Retry       Retry       `json:"retry,omitzero"`
-	Outputs     []Output    `json:"outputs,omitempty"`
+	Outputs     []Output    `json:"outputs,omitempty"` // files that must be there at the end; they are kept
 	Workspace   Workspace   `json:"workspace,omitzero"`
 	// +kubebuilder:validation:Schemaless
 	MCPServers map[string]json.RawMessage `json:"mcpServers,omitempty"` // as the harness knows them; "required": true is ours
@@ -86,8 +86,8 @@ var Workloads = []Workload{WorkloadJob, WorkloadPod}
 
 // EnvVar is one variable of the harness's environment.
 type EnvVar struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name  string `json:"name"`           // of the variable
+	Value string `json:"value"`          // as it stands; nothing is expanded in it
 	Mask  *bool  `json:"mask,omitempty"` // default: false here, true for envFrom
 }
 
@@ -97,14 +97,14 @@ type EnvSource struct {
 	Host      []string   `json:"host,omitempty"`      // names in the environment of the server's process
 	File      string     `json:"file,omitempty"`      // KEY=VALUE lines; relative to the agent file
 	SecretRef *SecretRef `json:"secretRef,omitempty"` // a Kubernetes Secret; kube only
-	Optional  bool       `json:"optional,omitempty"`
-	Mask      *bool      `json:"mask,omitempty"`
+	Optional  bool       `json:"optional,omitempty"`  // run also when it is not there
+	Mask      *bool      `json:"mask,omitempty"`      // default true: its values are masked in everything that is kept
 }
 
 // SecretRef names a Kubernetes Secret, and one key of it or all.
 type SecretRef struct {
-	Name string `json:"name"`
-	Key  string `json:"key,omitempty"`
+	Name string `json:"name"`          // of a Secret in the namespace of the Job
+	Key  string `json:"key,omitempty"` // the variable of this name; "": all keys
 }
 
 // Concurrency caps how many attempts of an agent run at once.
@@ -136,7 +136,7 @@ func (o Output) IsRequired() bool { return o.Required == nil || *o.Required }
 // Workspace says where a run works: "fresh" (an empty folder per attempt, the
 // default), an absolute path, or git:URL#ref. A plain string is the path.
 type Workspace struct {
-	Path string `json:"path,omitempty"`
+	Path string `json:"path,omitempty"` // fresh, an absolute path, or git:URL#ref; default fresh
 	Keep bool   `json:"keep,omitempty"` // a retry goes on in the folder of the attempt before
 }
 

@@ -129,7 +129,7 @@ type command struct {
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "tallyman",
+		Use:   c.program.Name,
 		Short: "Run AI agents' work and tell the truth about it",
 		Long: `tallyman runs agents (Claude Code, any command, a built-in script) as supervised
 processes, under limits, keeps everything they did, and tells how each run ended.
@@ -141,7 +141,7 @@ Then:         tallyman ls; tallyman up
 --output-format in every verb, because run's --output names files to keep.`,
 		SilenceErrors: true, SilenceUsage: true, Version: c.program.Version,
 	}
-	root.SetVersionTemplate("tallyman {{.Version}}\n")
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	needsVerb(root)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = c.checkFlags

@@ -41,6 +41,7 @@ defaults. Secrets are masked. All that is wrong is told at once, with exit code 
 	}
 	cmd.Flags().BoolVar(&link, "login-link", false, "print a link that logs one browser in to the running server; works once")
 	cmd.Flags().BoolVar(&token, "token", false, "print the token of the data folder's server, for --token-file elsewhere")
+	c.backendFlags(cmd)
 	c.outputFlag(cmd, "json", "yaml")
 	return cmd
 }

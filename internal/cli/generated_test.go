@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,24 +61,64 @@ func TestGeneratedOpenAPI(t *testing.T) {
 }
 
 func TestGeneratedCLI(t *testing.T) {
-	c := &command{program: Program{Name: "tallyman", Version: "dev"}, env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
 	var b bytes.Buffer
-	b.WriteString("# The command line\n\nWritten by `make generate` from the commands themselves; `tallyman VERB --help` prints the same.\n")
-	describe(&b, c.root())
+	b.WriteString("# The command line\n\nWritten by `make generate` from the commands themselves; `tallyman VERB --help` prints the same.\n" +
+		"tallyman-server has more: [its command line](cli-server.md).\n")
+	for _, part := range described(Program{Name: "tallyman", Version: "dev"}) {
+		b.WriteString(part)
+	}
 	golden(t, "cli.md", b.Bytes())
 }
 
-// describe writes a command, then those below it.
-func describe(b *bytes.Buffer, cmd *cobra.Command) {
-	fmt.Fprintf(b, "\n## %s\n\n%s.\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
+// What tallyman-server has beside: the parts of its command line that are
+// others than tallyman's.
+func TestGeneratedServerCLI(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString("# The command line of tallyman-server\n\nWritten by `make generate`. It is that of [tallyman](cli.md) with Kubernetes compiled in; here stands what differs.\n" +
+		"What configures is also a key of the configuration file and a variable, like `runner-image` and `TALLYMAN_RUNNER_IMAGE`; `config` prints all of it,\nthat without a flag too, like `start-timeout`.\n")
+	plain := described(Program{Name: "tallyman", Version: "dev"})
+	server := Program{Name: "tallyman-server", Version: "dev", Backends: map[string]func(BackendOptions) (Backend, error){"kube": nil}}
+	for _, part := range described(server)[1:] { // the first is the root
+		if !slices.Contains(plain, strings.ReplaceAll(part, "tallyman-server", "tallyman")) {
+			b.WriteString(part)
+		}
+	}
+	for _, must := range []string{"## tallyman-server server", "## tallyman-server up", "`--runner-image`"} {
+		if !strings.Contains(b.String(), must) {
+			t.Errorf("it does not have %s", must)
+		}
+	}
+	golden(t, "cli-server.md", b.Bytes())
+}
+
+// described are a program's commands, each before those below it.
+func described(p Program) (parts []string) {
+	c := &command{program: p, env: environ{func(string) (string, bool) { return "", false }}, flags: map[string]string{}}
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		parts = append(parts, describe(cmd))
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				walk(sub)
+			}
+		}
+	}
+	walk(c.root())
+	return parts
+}
+
+// describe writes a command.
+func describe(cmd *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n%s.\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
 	if cmd.Long != "" {
-		fmt.Fprintf(b, "\n%s\n", cmd.Long)
+		fmt.Fprintf(&b, "\n%s\n", cmd.Long)
 	}
 	if cmd.Runnable() {
-		fmt.Fprintf(b, "\n    %s\n", cmd.UseLine())
+		fmt.Fprintf(&b, "\n    %s\n", cmd.UseLine())
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(b, "\n```\n%s\n```\n", cmd.Example)
+		fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.Example)
 	}
 	flags := cmd.NonInheritedFlags()
 	if flags.HasAvailableFlags() {
@@ -90,14 +131,10 @@ func describe(b *bytes.Buffer, cmd *cobra.Command) {
 			if f.Shorthand != "" {
 				name = "`-" + f.Shorthand + "`, " + name
 			}
-			fmt.Fprintf(b, "| %s | %s |\n", name, strings.ReplaceAll(f.Usage, "|", "\\|"))
+			fmt.Fprintf(&b, "| %s | %s |\n", name, strings.ReplaceAll(f.Usage, "|", "\\|"))
 		})
 	}
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			describe(b, sub)
-		}
-	}
+	return b.String()
 }
 
 // TestEveryVerbExplainsItself holds that each verb has help and examples.

@@ -50,7 +50,7 @@ With --stop-runs they are stopped first.`,
 		Args: args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.up(cmd.Context(), o) },
 	}
-	c.configFlag(cmd.Flags(), "listen", "one loopback address, host:port (default 127.0.0.1:7333); for others, put a TLS proxy in front or use ssh -L")
+	c.configFlag(cmd.Flags(), "listen", "one address, host:port (default 127.0.0.1:7333); beyond loopback with TLS (--advertise https://…, --tls-cert), or with --insecure-listen")
 	c.configFlag(cmd.Flags(), "max-running", "most attempts at once (default 16)")
 	c.configFlag(cmd.Flags(), "log-format", "text or json")
 	c.backendFlags(cmd)

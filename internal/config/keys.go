@@ -51,7 +51,7 @@ var keys = []Key{
 		},
 		get: func(c Config) string { return strings.Join(c.Agents, string(filepath.ListSeparator)) },
 	},
-	textKey("listen", "loopback address to listen on, HOST:PORT", func(c *Config) *string { return &c.Listen }),
+	textKey("listen", "address to listen on, HOST:PORT; beyond loopback with TLS or insecure-listen", func(c *Config) *string { return &c.Listen }),
 	{
 		Name: "max-running", Help: "how many attempts run at once",
 		set: func(c *Config, text, _ string) (err error) {
@@ -70,7 +70,7 @@ var keys = []Key{
 	valueKey("result-grace", "from an agent's result to the end of its process", func(c *Config) value { return &c.ResultGrace }),
 	valueKey("orphan-budget", "how long a runner goes on without a server; 0: until its deadline", func(c *Config) value { return &c.OrphanBudget }),
 	valueKey("drain-budget", "how long a runner tries to deliver the rest after the end", func(c *Config) value { return &c.DrainBudget }),
-	valueKey("start-timeout", "how long a start may take", func(c *Config) value { return &c.StartTimeout }),
+	valueKey("start-timeout", "how long a start may take, from admission to the agent (default 10m)", func(c *Config) value { return &c.StartTimeout }),
 	valueKey("lost-timeout", "how long a runner may be silent until it counts as lost", func(c *Config) value { return &c.LostTimeout }),
 	valueKey("journal-reserve", "free space below which no new commands are taken", func(c *Config) value { return &c.JournalReserve }),
 	valueKey("max-artifact", "how large one artifact may be", func(c *Config) value { return &c.MaxArtifact }),
@@ -83,7 +83,7 @@ var keys = []Key{
 	textKey("backend", "where attempts run: local or kube", func(c *Config) *string { return &c.Backend }),
 	inCluster(pathKey("kubeconfig", "file that says how the cluster is reached; default: the Pod's own account, $KUBECONFIG, ~/.kube/config", func(c *Config) *string { return &c.Kubeconfig })),
 	inCluster(textKey("cluster", "name of the cluster, where there are several", func(c *Config) *string { return &c.ClusterName })),
-	inCluster(textKey("namespace", "namespace of the Jobs of agents from files", func(c *Config) *string { return &c.Namespace })),
+	inCluster(textKey("namespace", "namespace of the Jobs of agents from files (default: default)", func(c *Config) *string { return &c.Namespace })),
 	inCluster(Key{
 		Name: "namespaces", Help: "other namespaces with Agent resources, separated by commas",
 		set: func(c *Config, text, _ string) error {
@@ -98,8 +98,8 @@ var keys = []Key{
 	inCluster(textKey("service-account", "ServiceAccount of the Pods; default: the namespace's", func(c *Config) *string { return &c.Account })),
 	inCluster(textKey("owner", "ConfigMap in the Jobs' namespace that owns them: they go with it", func(c *Config) *string { return &c.Owner })),
 	inCluster(switchKey("openshift", "the cluster gives Pods their user ids, as OpenShift does: ask for none", func(c *Config) *bool { return &c.OpenShift })),
-	inCluster(valueKey("pull-patience", "how long an image may fail to be pulled", func(c *Config) value { return &c.PullPatience })),
-	inCluster(valueKey("keep-objects", "how long ended objects stay in the cluster", func(c *Config) value { return &c.KeepObjects })),
+	inCluster(valueKey("pull-patience", "how long an image may fail to be pulled (default 3m)", func(c *Config) value { return &c.PullPatience })),
+	inCluster(valueKey("keep-objects", "how long ended objects stay in the cluster (default 1h)", func(c *Config) value { return &c.KeepObjects })),
 }
 
 // inCluster marks a key that only a server with a cluster needs.
