@@ -13,6 +13,7 @@ func TestABodyThatDoesNotFitIsExplained(t *testing.T) {
 	for name, c := range map[string]struct{ body, want string }{
 		"blank":                       {" \n", "the body is empty; a JSON object is expected"},
 		"an unknown key":              {`{"agent":"exec",` + "\n" + `  "promt":"x"}`, `body, line 2, column 3: unknown key "promt"; did you mean "prompt"?`},
+		"a key of another place":      {`{"agent":"exec","spec":{}}`, `body, line 1, column 17: unknown key "spec"; there is such a key, but not in this place`},
 		"a nested unknown key":        {`{"limits":{"dedline":"1h"}}`, `body, line 1, column 12: unknown key "dedline"; did you mean "deadline"?`},
 		"an unknown key like a value": {`{"agent":"promt","promt":"x"}`, `body, line 1, column 18: unknown key "promt"; did you mean "prompt"?`},
 		"a key like nothing":          {`{"zzzzzz":1}`, `body, line 1, column 2: unknown key "zzzzzz"`},

@@ -39,7 +39,11 @@ func explain(body []byte, v any, err error) error {
 			name = quoted
 		}
 		hint := ""
-		if near := strictyaml.Nearest(name, names(reflect.TypeOf(v), 0)); near != "" {
+		switch near := strictyaml.Nearest(name, names(reflect.TypeOf(v), 0)); near {
+		case "":
+		case name:
+			hint = "; there is such a key, but not in this place"
+		default:
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
 		return tallyman.Errorf(tallyman.Invalid, "body, %s: unknown key %q%s", place(body, keyAt(body, name)), name, hint)
