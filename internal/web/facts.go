@@ -223,7 +223,7 @@ func (f *facts) explain() {
 	run := f.Run
 	if !run.State.Terminal() && run.Waiting != nil {
 		w := run.Waiting
-		f.Waiting = &waiting{Gate: capital(gateWords(w.Reason)), Detail: render.Clean(w.Detail), Free: gates[w.Reason].free}
+		f.Waiting = &waiting{Gate: capital(gateWords(w.Reason)), Detail: strings.TrimRight(render.Clean(w.Detail), ". "), Free: gates[w.Reason].free}
 		if w.Position > 0 {
 			f.Waiting.Place = capital(place(w.Position))
 		}

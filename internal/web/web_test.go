@@ -215,10 +215,10 @@ func TestARunThatStartsSaysWhatItWaitsFor(t *testing.T) {
 	f := newFake()
 	r := running(1)
 	r.State, r.StartedAt = tallyman.Starting, nil
-	r.Waiting = &tallyman.Waiting{Reason: tallyman.PodPending, Detail: "0/1 nodes are available"}
+	r.Waiting = &tallyman.Waiting{Reason: tallyman.PodPending, Detail: "0/1 nodes are available."}
 	f.put(r)
 	h := open(f)
-	for path, want := range map[string]string{"/runs": "Waits: 0/1 nodes are available", "/runs/" + r.ID: "The cluster has not started its agent: 0/1 nodes are available"} {
+	for path, want := range map[string]string{"/runs": "Waits: 0/1 nodes are available", "/runs/" + r.ID: "The cluster has not started its agent: 0/1 nodes are available.</p>"} {
 		if body := page(t, h, path); !strings.Contains(body, want) {
 			t.Errorf("%s does not say %q:\n%s", path, want, body)
 		}
