@@ -36,7 +36,7 @@ func judge(out tallyman.Outcome, exit tallyman.Exit, how ending, oom memory) tal
 		out.Message = "the runner was told to end while the agent was at work"
 	case out.OOMKills > 0 && exit.Sent == "" && (out.Reason != tallyman.Completed || oom.own && oom.any):
 		out.Reason = tallyman.OOMKilled
-		out.Message = fmt.Sprintf("the kernel killed the agent for memory (%d kills in its control group)", out.OOMKills)
+		out.Message = fmt.Sprintf("the kernel killed the agent for memory (kills in its control group: %d)", out.OOMKills)
 	}
 	if out.Reason == tallyman.Completed {
 		return out

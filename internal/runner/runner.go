@@ -333,7 +333,7 @@ func (r *run) noteKills(out tallyman.Outcome) {
 	if out.Signal == "" {
 		text = "the kernel killed a process of the agent for memory, and the agent went on"
 	}
-	r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "oom", Text: fmt.Sprintf("%s (%d kills in its control group)", text, out.OOMKills)})
+	r.rec.event(tallyman.Event{Type: tallyman.EventNotice, Name: "oom", Text: fmt.Sprintf("%s (kills in its control group: %d)", text, out.OOMKills)})
 }
 
 // end records the final event and tells control. It returns its cursor.
