@@ -59,7 +59,7 @@ func TestMemoryThatRanOutIsTold(t *testing.T) {
 				t.Errorf("the outcome has %d kills: %+v", out.OOMKills, out)
 			}
 			said := strings.Join(a.texts(tallyman.EventNotice), "\n")
-			if strings.Contains(said, "killed the agent for memory after its result (2 kills") != c.notice {
+			if strings.Contains(said, "killed the agent for memory after its result (kills in its control group: 2") != c.notice {
 				t.Errorf("the notices are %q", said)
 			}
 		})
