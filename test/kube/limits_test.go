@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -272,4 +274,28 @@ func (p *place) policy() {
 func (p *place) asked(resource string) {
 	p.Helper()
 	p.eventually("the rule is in force", func() bool { return kube.Create(p.Context(), probe(resource, p.namespace), client.DryRunAll) != nil })
+}
+
+// An image whose USER is a name is run as our user; where the cluster is to
+// give one and gives none, its own words tell why it does not run.
+func TestAnImagesUserIsAName(t *testing.T) {
+	busybox, err := exec.LookPath("busybox")
+	const named = "docker.io/local/user-name:test"
+	p := newPlace(t)
+	p.must(err)
+	p.image(named, `["/bin/sh", "-c", "echo as $(id -u)"]`, busybox+"=/bin/busybox", "link:busybox=/bin/sh", "link:busybox=/bin/id", "user:agent")
+	asked := strings.NewReplacer(shellImage, named)
+	p.agent("inject", asked.Replace(shell("echo as $(id -u)")))
+	p.agent("bare", "harness: exec\nrunner: bare\nimage: "+named)
+	for _, name := range []string{"inject", "bare"} {
+		run := p.ended(p.detach(name).ID)
+		p.holds(run, tallyman.Completed)
+		if got := p.ok("logs", run.ID); got != "as 10001\n" {
+			t.Errorf("%s: the transcript is %q", name, got)
+		}
+	}
+	p.stop(syscall.SIGTERM)
+	p.env = append(p.env, "TALLYMAN_OPENSHIFT=true")
+	p.up()
+	p.holds(p.ended(p.detach("bare").ID), tallyman.InvalidSpec, "non-numeric user (agent)")
 }
