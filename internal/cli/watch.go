@@ -39,11 +39,16 @@ func (c *command) watch(ctx context.Context, s *session, run tallyman.Run) error
 	case errors.Is(err, syscall.EPIPE):
 		fmt.Fprintf(c.errOut, "nobody reads on: %s goes on by itself; follow it with: tallyman logs -f %[1]s\n", run.Name)
 		return &exitError{code: ExitFailed}
-	case err != nil:
-		return err
 	default:
-		if run, err = s.Run(ctx, run.ID); err != nil {
+		now, asked := s.Run(ctx, run.ID)
+		if err != nil && (asked != nil || !now.State.Terminal()) {
 			return err
+		}
+		if asked != nil {
+			return asked
+		}
+		if run = now; err != nil { // what is missing of the transcript hides no end
+			fmt.Fprintf(c.errOut, "tallyman: %v; once they are here this shows them: tallyman logs %s\n", err, run.Name)
 		}
 	}
 	if err := c.tellEnd(run); err != nil {

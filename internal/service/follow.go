@@ -1,7 +1,9 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -74,8 +76,8 @@ func (e *MissingError) Error() string {
 
 // Follow reads every event after one, exactly once and in order, and goes on
 // until the run has ended and its last event was given, or ctx ends. Deltas
-// come in between. *MissingError: the run has ended and the rest of its
-// events did not come in time.
+// come in between. *MissingError: the run has ended and the last events of an
+// attempt did not come in time; those of the attempts after it were given.
 func (t *Transcript) Follow(ctx context.Context, runID string, after tallyman.EventID, each Each) error {
 	changed, end := t.service.Changed()
 	defer end()
@@ -83,6 +85,7 @@ func (t *Transcript) Follow(ctx context.Context, runID string, after tallyman.Ev
 	if after.Attempt == 0 {
 		cursor = 0
 	}
+	var missing error
 	for {
 		run, err := t.service.store.Run(ctx, runID)
 		if err != nil {
@@ -94,7 +97,7 @@ func (t *Transcript) Follow(ctx context.Context, runID string, after tallyman.Ev
 		}
 		if number > len(attempts) {
 			if run.State.Terminal() {
-				return nil
+				return missing
 			}
 			if err := wait(ctx, changed); err != nil {
 				return err
@@ -112,7 +115,12 @@ func (t *Transcript) Follow(ctx context.Context, runID string, after tallyman.Ev
 			}
 			continue
 		}
-		if err := t.followAttempt(ctx, a, cursor, changed, each); err != nil {
+		err = t.followAttempt(ctx, a, cursor, changed, each)
+		switch {
+		case err == nil:
+		case errors.As(err, new(*MissingError)):
+			missing = cmp.Or(missing, err)
+		default:
 			return err
 		}
 		number, cursor = number+1, 0

@@ -211,6 +211,28 @@ func TestWhatIsMissingAtTheEndIsSaid(t *testing.T) {
 	}
 }
 
+// A transcript that lacks the end of one attempt goes on with the next.
+func TestWhatIsMissingOfAnAttemptHidesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t)
+		run := h.submit(command())
+		first := h.start(run.ID)
+		first.writes(2)
+		first.ends(tallyman.RateLimited, func(s *tallyman.Settlement) { s.FinalCursor = 5 })
+		second := h.start(run.ID)
+		second.writes(3)
+		second.ends(tallyman.Completed)
+		var got []string
+		err := h.transcript.Follow(t.Context(), run.ID, tallyman.EventID{}, collect(t, &got))
+		if diff := cmp.Diff(ids(2, 3), got); diff != "" {
+			t.Error(diff)
+		}
+		if missing := new(service.MissingError); !errors.As(err, &missing) || *missing != (service.MissingError{Attempt: 1, Missing: 3}) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestWhatComesLateIsStillGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t)
