@@ -34,19 +34,21 @@ var house = map[string][]string{
 	"internal/scheduler":           {},
 	"internal/executor":            {"fault"},
 
-	"internal/envfrom":    {},
-	"internal/journal":    {},
-	"internal/mask":       {},
-	"internal/price":      {},
-	"internal/harness":    {"price"},                                         // what a model's tokens cost, where the harness does not say
-	"internal/runner":     {"journal", "harness", "mask", "render", "fault"}, // a process of its own that is made of these
-	"internal/local":      {"runner", "journal", "envfrom", "fault"},         // it kills what a dead runner left, and reads its journal
-	"internal/kube":       {"envfrom"},                                       // both backends resolve what an agent declares
-	"internal/gateway":    {"fault"},
-	"api/v1alpha1":        {},
-	"api/crd":             {"catalog"},                 // writes the schema from the lists by which agent files are checked
-	"internal/controller": {"api/v1alpha1", "catalog"}, // makes agents of resources
-	"internal/fakemodel":  {},
+	"internal/envfrom":      {},
+	"internal/journal":      {},
+	"internal/mask":         {},
+	"internal/price":        {},
+	"internal/harness":      {"price"},                                         // what a model's tokens cost, where the harness does not say
+	"internal/runner":       {"journal", "harness", "mask", "render", "fault"}, // a process of its own that is made of these
+	"internal/local":        {"runner", "journal", "envfrom", "fault"},         // it kills what a dead runner left, and reads its journal
+	"internal/kube":         {"envfrom", "kube/job", "kube/observe"},           // both backends resolve what an agent declares; it makes the one and asks for the other
+	"internal/kube/job":     {},
+	"internal/kube/observe": {"kube/job"}, // it knows an attempt's objects by what was written on them
+	"internal/gateway":      {"fault"},
+	"api/v1alpha1":          {},
+	"api/crd":               {"catalog"},                 // writes the schema from the lists by which agent files are checked
+	"internal/controller":   {"api/v1alpha1", "catalog"}, // makes agents of resources
+	"internal/fakemodel":    {},
 
 	"internal/render":    {},
 	"internal/auth":      {},

@@ -11,6 +11,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/cli"
 	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/kube"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 // How many requests a second this server may make: a cluster has its own
@@ -43,11 +44,11 @@ func openCluster(o cli.BackendOptions) (cli.Backend, error) {
 }
 
 // cluster is what the objects of all attempts have in common.
-func cluster(c config.Config, ca string) kube.Cluster {
-	return kube.Cluster{
+func cluster(c config.Config, ca string) job.Cluster {
+	return job.Cluster{
 		Name: c.ClusterName, RunnerImage: c.RunnerImage, Advertise: c.Advertise, CA: ca, CAConfigMap: c.CAConfigMap,
 		DefaultTag: c.DefaultTag, Account: c.Account, OpenShift: c.OpenShift,
-		Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: kube.Backstop,
+		Pull: c.PullPatience.D(), Setup: c.StartTimeout.D(), Drain: c.DrainBudget.D(), Keep: job.Backstop,
 	}
 }
 

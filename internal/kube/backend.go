@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 // Name is what attempts of this backend are said to run on.
@@ -32,7 +34,7 @@ type Options struct {
 	Config     *rest.Config
 	Namespace  string   // of agents from files
 	Namespaces []string // that are watched beside it
-	Cluster    Cluster
+	Cluster    job.Cluster
 	Owner      string // ConfigMap that owns the objects, "": none
 	// Lookup finds a variable of the server's environment.
 	Lookup func(name string) (string, bool)
@@ -125,7 +127,7 @@ func (b *Backend) namespaceOf(w tallyman.Assignment) string {
 
 // object is what is made for an attempt.
 func (b *Backend) object(ctx context.Context, w tallyman.Assignment) (client.Object, error) {
-	object, err := b.o.Cluster.Object(Work{
+	object, err := b.o.Cluster.Object(job.Work{
 		Run: w.Run, Attempt: w.Attempt.Number, Spec: w.Agent, Prompt: w.Prompt, Bytes: w.PromptSize, Namespace: b.namespaceOf(w),
 	})
 	if err != nil {
@@ -165,35 +167,19 @@ func (b *Backend) adopt(ctx context.Context, attempt tallyman.AttemptRef, object
 	if err := b.live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
 		return "", unreachable(err)
 	}
-	if ref, ours := refOf(object.GetLabels()); !ours || ref != attempt {
+	if ref, ours := job.RefOf(object.GetLabels()); !ours || ref != attempt {
 		return "", &tallyman.Error{Code: tallyman.Conflict, Reason: tallyman.BackendError,
 			Message: fmt.Sprintf("%s/%s is taken by another object, which is not of this attempt", object.GetNamespace(), object.GetName())}
 	}
 	return string(object.GetUID()), nil
 }
 
-// Object is what is made for an attempt: its Job, or its Pod.
-func (c Cluster) Object(w Work) (client.Object, error) {
-	if w.Spec.Workload == tallyman.WorkloadPod {
-		pod, err := c.Pod(w)
-		if err != nil {
-			return nil, err
-		}
-		return pod, nil
-	}
-	job, err := c.Job(w)
-	if err != nil {
-		return nil, err
-	}
-	return job, nil
-}
-
 // refused judges an API server's answer to the making of an object: an error
 // with a reason ends the attempt, one without is tried again.
 func refused(err error) error {
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.Contains(err.Error(), denied):
-		if b := refusedPod(err.Error()); b.Hopeless {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.Contains(err.Error(), observe.Denied):
+		if b := observe.Refused(err.Error()); b.Hopeless {
 			return &tallyman.Error{Code: tallyman.Invalid, Reason: b.Reason, Message: b.Message, Err: err}
 		} else if b.Wait != "" {
 			return &tallyman.Error{Code: tallyman.Unavailable, Wait: b.Wait, Message: b.Message, Err: err}
@@ -215,7 +201,7 @@ func unreachable(err error) error {
 func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Observation, error) {
 	s, err := b.seen.scene(a.Ref(), a.Object)
 	begun := a.Object != "" || a.Journal != "" // what was never started is adopted then, if it was
-	if err == nil && s.Pod == nil && (s.Job == nil && begun || s.Job != nil && jobEnded(s.Job) != nil) {
+	if err == nil && s.Pod == nil && (s.Job == nil && begun || s.Job != nil && observe.JobEnded(s.Job) != nil) {
 		// What the informers do not know may be too new for them, or where
 		// they cannot look.
 		s, err = b.ask(ctx, a.Ref(), a.Object)
@@ -223,7 +209,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if err != nil {
 		return tallyman.Observation{}, unreachable(err)
 	}
-	if s.unrecorded(a) {
+	if s.Unrecorded(a) {
 		return tallyman.Observation{}, nil
 	}
 	if pod := b.scribe.writing(a.Ref()); s.Pod == nil && pod != nil {
@@ -234,7 +220,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 		s.Biggest = biggest(b.nodes.list(ctx))
 	}
 	s.Silence = b.silence(ctx, a, s)
-	o := Look(s)
+	o := observe.Look(s)
 	if a.Journal != "" && !s.Bare {
 		o.Deaf = false // its runner was heard, whatever the informers know of it
 	}
@@ -242,17 +228,17 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 		// It is over when its journal is.
 		return tallyman.Observation{Running: true, Deaf: true, Process: o.Process, Evidence: o.Evidence}, nil
 	}
-	if o.Gone && s.Pod != nil && !a.Gone && s.lost() == nil { // a lost node shows no logs
+	if o.Gone && s.Pod != nil && !a.Gone && s.Lost() == nil { // a lost node shows no logs
 		b.addOutput(ctx, s.Pod, o.Evidence, a.Journal == "")
-		o.Cause = notExecutable(o.Cause, o.Evidence)
+		o.Cause = observe.NotExecutable(o.Cause, o.Evidence)
 	}
 	return o, nil
 }
 
 // ask looks for an attempt's objects at the API server. A namespace that may
 // not be looked at matters only where they are in no other.
-func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef, object string) (Scene, error) {
-	var s Scene
+func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef, object string) (observe.Scene, error) {
+	var s observe.Scene
 	var errs []error
 	for _, ns := range b.seen.namespaces {
 		options := []client.ListOption{client.InNamespace(ns), labelsOf(ref)}
@@ -262,49 +248,12 @@ func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef, object strin
 			errs = append(errs, err)
 			continue
 		}
-		s = s.with(object, pointers(jobs.Items), pointers(pods.Items))
+		s = s.With(object, pointers(jobs.Items), pointers(pods.Items))
 	}
-	if s.none() {
+	if s.None() {
 		return s, errors.Join(errs...)
 	}
 	return s, nil
-}
-
-// none reports whether nothing of an attempt is there.
-func (s Scene) none() bool { return s.Job == nil && s.Pod == nil }
-
-// with adds the objects of an attempt: of those that carry its labels the one
-// that was made for it and its Pod, once that is recorded. Others are copies
-// that somebody has made. Of several Pods the youngest counts.
-func (s Scene) with(object string, jobs []*batchv1.Job, pods []*corev1.Pod) Scene {
-	for _, j := range jobs {
-		if object == "" || string(j.UID) == object {
-			s.Job = j
-		}
-	}
-	for _, p := range pods {
-		if object != "" && objectOf(p) != object {
-			continue
-		}
-		if s.Pod == nil || s.Pod.CreationTimestamp.Before(&p.CreationTimestamp) {
-			s.Pod = p
-		}
-	}
-	if s.Pod != nil {
-		s.Bare = s.Pod.Labels[labelRunner] == string(tallyman.RunnerBare)
-	}
-	return s
-}
-
-// objectOf is the UID of the object that a Pod came from: its Job, or itself.
-func objectOf(p *corev1.Pod) string {
-	if owner := metav1.GetControllerOf(p); owner != nil {
-		if owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() {
-			return string(owner.UID)
-		}
-		return "" // somebody else's
-	}
-	return string(p.UID)
 }
 
 func pointers[T any](values []T) []*T {
@@ -319,14 +268,14 @@ func pointers[T any](values []T) []*T {
 // was not answered.
 func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
 	s, err := b.seen.scene(a.Ref(), a.Object)
-	if err == nil && s.none() {
+	if err == nil && s.None() {
 		s, err = b.ask(ctx, a.Ref(), a.Object)
 	}
 	if err != nil {
 		return unreachable(err)
 	}
 	switch {
-	case s.Pod != nil && s.Bare && !startOf(s.Pod).IsZero():
+	case s.Pod != nil && s.Bare && !observe.StartOf(s.Pod).IsZero():
 		return b.deletePod(ctx, s.Pod, b.o.Grace) // nobody but the kubelet asks it to end
 	case s.Pod != nil:
 		return b.deletePod(ctx, s.Pod, time.Second)
@@ -366,7 +315,7 @@ func (b *Backend) Remove(ctx context.Context, ref tallyman.AttemptRef) error {
 	return b.remove(ctx, s)
 }
 
-func (b *Backend) remove(ctx context.Context, s Scene) error {
+func (b *Backend) remove(ctx context.Context, s observe.Scene) error {
 	var object client.Object = s.Job
 	if s.Job == nil {
 		if s.Pod == nil {

@@ -1,5 +1,5 @@
-// Package kube runs attempts in a Kubernetes cluster: one Job each, or one
-// Pod. It builds them (job.go, pod.go), checks what an agent adds to them
-// (template.go), and turns what the cluster says about them into neutral
-// facts.
+// Package kube runs attempts in a Kubernetes cluster. Its room job builds what
+// is made there, its room observe judges what is seen; here is what asks the
+// cluster: the backend, its informers, and the scribe, which writes the
+// journals of Pods without a runner.
 package kube

@@ -18,12 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 // Checkup is what a cluster is looked at with, before anything runs in it.
 type Checkup struct {
 	Config     *rest.Config
-	Cluster    Cluster
+	Cluster    job.Cluster
 	Namespaces []string // the first is that of agents from files
 	Agents     []tallyman.Agent
 	// NewID makes the id of a run that is none, for a Pod that tries whether
@@ -186,7 +188,7 @@ func (c Checkup) pod(run, ns string) (*corev1.Pod, error) {
 		return nil, errors.New("there is no URL where Pods reach the server")
 	}
 	spec := tallyman.AgentSpec{Harness: "exec", Command: []string{"true"}, Image: c.Cluster.RunnerImage, Runner: tallyman.RunnerImage, Workload: tallyman.WorkloadPod}
-	return c.Cluster.Pod(Work{Run: tallyman.Run{ID: run, Name: "doctor-" + strings.ToLower(run[max(0, len(run)-8):]), Agent: "doctor"}, Attempt: 1, Spec: spec, Namespace: ns})
+	return c.Cluster.Pod(job.Work{Run: tallyman.Run{ID: run, Name: "doctor-" + strings.ToLower(run[max(0, len(run)-8):]), Agent: "doctor"}, Attempt: 1, Spec: spec, Namespace: ns})
 }
 
 // secrets looks for the Secrets that agents name, and their keys, where it may.
@@ -253,14 +255,14 @@ func (c Checkup) reach(ctx context.Context, live client.Client, clock *clock) Fi
 	defer func() { _ = live.Delete(context.WithoutCancel(ctx), pod, client.GracePeriodSeconds(1)) }()
 	ctx, cancel := context.WithTimeout(ctx, reachPatience)
 	defer cancel()
-	scene := Scene{Pod: pod, Made: true, Patience: imagePatience}
+	scene := observe.Scene{Pod: pod, Made: true, Patience: imagePatience}
 	for {
 		if err := live.Get(ctx, client.ObjectKeyFromObject(pod), scene.Pod); err != nil {
 			f.Broken, f.Found = true, err.Error()
 			return f
 		}
 		scene.Now = clock.now()
-		o := Look(scene)
+		o := observe.Look(scene)
 		switch {
 		case o.Gone && o.Cause != nil:
 			return c.reached(f, *o.Cause)

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 // entry is what one pass over a Pod's log is made of.
@@ -44,7 +45,7 @@ func (s *scribe) writeOnce(ctx context.Context, p *page, pod *corev1.Pod) error 
 		return err
 	}
 	e.epoch = w.Epoch
-	began := startOf(pod)
+	began := observe.StartOf(pod)
 	if e.next == 1 {
 		e.add(tallyman.Event{Type: tallyman.EventAgentStarted, Time: began})
 		if err := e.flush(ctx); err != nil {
@@ -183,7 +184,7 @@ func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
 			return nil, err
 		}
 		if pod != nil {
-			o := Look(Scene{Pod: pod, Bare: true, Made: true, Now: e.backend.clock.now()})
+			o := observe.Look(observe.Scene{Pod: pod, Bare: true, Made: true, Now: e.backend.clock.now()})
 			return e.verdict(pod, *o.Cause), nil
 		}
 		if time.Now().After(until) {
@@ -201,7 +202,7 @@ func (e *entry) ended(ctx context.Context) (*tallyman.Fact, error) {
 func (e *entry) verdict(pod *corev1.Pod, c tallyman.Cause) *tallyman.Fact {
 	out := &tallyman.Outcome{Reason: c.Reason, Message: c.Message, ExitCode: c.ExitCode, Signal: c.Signal, Started: true}
 	at := e.backend.clock.now()
-	if agent := agentStatus(pod); agent != nil && agent.State.Terminated != nil {
+	if agent := observe.Agent(pod); agent != nil && agent.State.Terminated != nil {
 		if out.Reason == tallyman.Completed {
 			out.Result = agent.State.Terminated.Message
 		}
@@ -218,7 +219,7 @@ func (e *entry) finish(ctx context.Context, f tallyman.Fact) error {
 		f.Outcome.OutputTail += line + "\n"
 	}
 	agent := tallyman.ContainerState{Name: tallyman.PodAgent, Kind: tallyman.AgentContainer, ExitCode: f.Outcome.ExitCode, Output: f.Outcome.OutputTail}
-	cause := notExecutable(&tallyman.Cause{Reason: f.Outcome.Reason, Message: f.Outcome.Message},
+	cause := observe.NotExecutable(&tallyman.Cause{Reason: f.Outcome.Reason, Message: f.Outcome.Message},
 		&tallyman.Evidence{Node: e.pod.Spec.NodeName, Containers: []tallyman.ContainerState{agent}})
 	f.Outcome.Reason, f.Outcome.Message = cause.Reason, cause.Message
 	data, err := json.Marshal(f.Outcome)

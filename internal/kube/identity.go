@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 // What a TokenReview says of a token that was projected into a Pod.
@@ -46,7 +48,7 @@ func (b *Backend) Identify(ctx context.Context, ref tallyman.AttemptRef, token, 
 	if err != nil {
 		return "", err
 	}
-	if mine, ours := refOf(pod.Labels); !ours || mine != ref {
+	if mine, ours := job.RefOf(pod.Labels); !ours || mine != ref {
 		return "", tallyman.Errorf(tallyman.Stale, "attempt %s: Pod %s is not its own", ref, pod.Name)
 	}
 	return uid, b.checkOwner(ctx, ref, pod)
@@ -86,7 +88,7 @@ func (b *Backend) checkOwner(ctx context.Context, ref tallyman.AttemptRef, pod *
 	switch made {
 	case "":
 		return tallyman.Errorf(tallyman.Unavailable, "attempt %s: what was made for it is not recorded yet", ref)
-	case objectOf(pod):
+	case observe.ObjectOf(pod):
 		return nil
 	}
 	return tallyman.Errorf(tallyman.Stale, "attempt %s: Pod %s was not made for it", ref, pod.Name)

@@ -27,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 // Names of indexes.
@@ -78,7 +80,7 @@ func newInformers(cfg *rest.Config, namespaces []string, tell func(), log *slog.
 		return nil, fmt.Errorf("make the informers: %w", err)
 	}
 	in := &informers{tell: tell, log: log}
-	mine := func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{labelManagedBy: managedBy}.String() }
+	mine := func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{job.LabelManagedBy: job.ManagedBy}.String() }
 	warnings := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", corev1.EventTypeWarning).String()
 	}
@@ -114,7 +116,7 @@ func (in *informers) watch(w *watch, from *cache.ListWatch, kind client.Object, 
 		DeleteFunc: func(any) { in.tell() },
 	})
 	failed := func(ctx context.Context, _ *cache.Reflector, err error) { in.failed(ctx, w, err) }
-	err = errors.Join(err, inf.SetTransform(lean), inf.SetWatchErrorHandlerWithContext(failed))
+	err = errors.Join(err, inf.SetTransform(observe.Lean), inf.SetWatchErrorHandlerWithContext(failed))
 	if err != nil {
 		return placed{}, fmt.Errorf("watch %T: %w", kind, err)
 	}
@@ -154,7 +156,7 @@ func attemptOf(o any) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ref, ok := refOf(object.GetLabels()); ok {
+	if ref, ok := job.RefOf(object.GetLabels()); ok {
 		return []string{ref.String()}, nil
 	}
 	return nil, nil
@@ -280,34 +282,23 @@ func (k kept[T]) get(key client.ObjectKey) (object T, there bool) {
 
 // labelsOf selects an attempt's objects.
 func labelsOf(ref tallyman.AttemptRef) client.MatchingLabels {
-	return client.MatchingLabels{labelManagedBy: managedBy, labelRun: ref.RunID, labelAttempt: fmt.Sprint(ref.Number)}
+	return client.MatchingLabels{job.LabelManagedBy: job.ManagedBy, job.LabelRun: ref.RunID, job.LabelAttempt: fmt.Sprint(ref.Number)}
 }
 
 // scene is what memory has of an attempt for which that object was made; "":
 // which one is not recorded yet.
-func (in *informers) scene(ref tallyman.AttemptRef, object string) (Scene, error) {
+func (in *informers) scene(ref tallyman.AttemptRef, object string) (observe.Scene, error) {
 	if err := in.ready(); err != nil {
-		return Scene{}, err
+		return observe.Scene{}, err
 	}
 	jobs, err1 := in.jobs.by(byAttempt, ref.String())
 	pods, err2 := in.pods.by(byAttempt, ref.String())
-	s := Scene{}.with(object, jobs, pods)
+	s := observe.Scene{}.With(object, jobs, pods)
 	err := errors.Join(err1, err2)
-	for _, object := range s.objects() {
+	for _, object := range s.Objects() {
 		events, err3 := in.events.by(byObject, string(object.GetUID()))
 		err = errors.Join(err, err3)
 		s.Events = append(s.Events, events...)
 	}
 	return s, err
-}
-
-func (s Scene) objects() []client.Object {
-	var all []client.Object
-	if s.Job != nil {
-		all = append(all, s.Job)
-	}
-	if s.Pod != nil {
-		all = append(all, s.Pod)
-	}
-	return all
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 // openLog opens what a container printed, each line with its time; with
@@ -41,7 +42,7 @@ func (b *Backend) addOutput(ctx context.Context, pod *corev1.Pod, e *tallyman.Ev
 	defer cancel()
 	for i := range e.Containers {
 		c := &e.Containers[i]
-		quiet := c.Name == initContainer && c.ExitCode != nil && *c.ExitCode == 0 // it says nothing
+		quiet := c.Name == job.InitContainer && c.ExitCode != nil && *c.ExitCode == 0 // it says nothing
 		if c.State == "waiting" || quiet || c.Kind == tallyman.AgentContainer && !silent {
 			continue
 		}

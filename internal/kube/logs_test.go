@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 func TestLinesOfALog(t *testing.T) {
@@ -104,10 +105,10 @@ func TestALineThatIsNoText(t *testing.T) {
 // The journal of a bare Pod is waited for from when it could be begun: one
 // that has ended long ago, while no server was up, has its time too.
 func TestAnEndWaitsForItsJournal(t *testing.T) {
-	ended := scene(bare, ended(3, "Error", "")).Pod
-	never := scene(bare, waits("PodInitializing", "")).Pod
+	ended := podThat(corev1.PodFailed, tallyman.RunnerBare, terminated(3))
+	never := podThat(corev1.PodPending, tallyman.RunnerBare, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
 	unable := ended.DeepCopy()
-	agentStatus(unable).State.Terminated.StartedAt = metav1.Unix(0, 0)
+	observe.Agent(unable).State.Terminated.StartedAt = metav1.Unix(0, 0)
 	begun := func(since time.Duration, done bool) map[types.UID]*page {
 		return map[types.UID]*page{"pod": {since: noon.Add(since), done: done}}
 	}

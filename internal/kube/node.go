@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,59 +10,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
-
-// Silence is what is known about an attempt whose runner is not heard of.
-type Silence struct {
-	For    time.Duration
-	Orphan time.Duration // how long its runner goes on without a server, 0: until its deadline
-	Gone   bool          // its node is no object any more
-	Ready  bool          // its node is, as the cluster sees it
-}
-
-// orphanMargin is given to a runner that ends itself.
-const orphanMargin = 30 * time.Second
-
-// lost is the end of an attempt whose node is lost: nil while the agent may
-// still be at work there. An agent does not outlive its runner's orphan
-// budget, whoever could confirm that.
-func (s Scene) lost() *tallyman.Cause {
-	q := s.Silence
-	if q == nil || s.Pod.Spec.NodeName == "" {
-		return nil
-	}
-	switch {
-	case q.Gone:
-		return &tallyman.Cause{Reason: tallyman.NodeLost, Message: fmt.Sprintf("its node %s is not there any more", s.Pod.Spec.NodeName)}
-	case !q.Ready && q.Orphan > 0 && q.For > q.Orphan+orphanMargin:
-		return &tallyman.Cause{Reason: tallyman.NodeLost, Message: fmt.Sprintf(
-			"its node %s is not ready, and nothing was heard of its runner for %s; a runner ends its agent after %s without a server", s.Pod.Spec.NodeName, q.For.Round(time.Second), q.Orphan)}
-	case !q.Ready && s.overtime():
-		return &tallyman.Cause{Reason: tallyman.NodeLost, Message: fmt.Sprintf(
-			"its node %s is not ready, nothing was heard of its runner for %s, and its deadline has passed", s.Pod.Spec.NodeName, q.For.Round(time.Second))}
-	}
-	return nil
-}
-
-// overtime reports whether a Pod has had all the time that it has, with what
-// its runner needs to end.
-func (s Scene) overtime() bool {
-	limit, start := s.Pod.Spec.ActiveDeadlineSeconds, s.Pod.Status.StartTime
-	return limit != nil && start != nil && s.Now.Sub(start.Time) > time.Duration(*limit)*time.Second+orphanMargin
-}
 
 // newNode is how long a Pod's node may be one that is not in memory yet.
 const newNode = time.Minute
 
 // silence asks about the node of an attempt whose runner is not heard of, or
 // that has none; nil while there is nothing to ask.
-func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, s Scene) *Silence {
+func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, s observe.Scene) *observe.Silence {
 	pod := s.Pod
 	if pod == nil || pod.Spec.NodeName == "" {
 		return nil
 	}
-	q := &Silence{Orphan: b.o.Orphan}
-	bare := pod.Labels[labelRunner] == string(tallyman.RunnerBare)
+	q := &observe.Silence{Orphan: b.o.Orphan}
+	bare := pod.Labels[job.LabelRunner] == string(tallyman.RunnerBare)
 	switch {
 	case a.LastContact != nil:
 		q.For = time.Since(*a.LastContact) // this is our own time
@@ -71,7 +33,7 @@ func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, s Scene) *Sil
 		return nil
 	default:
 		// Nobody could be heard yet, or ever. A new node may not be known.
-		c := condition(pod, corev1.PodScheduled)
+		c := observe.Condition(pod, corev1.PodScheduled)
 		if c == nil || s.Now.Sub(c.LastTransitionTime.Time) < newNode {
 			return nil
 		}
@@ -85,7 +47,7 @@ func (b *Backend) silence(ctx context.Context, a tallyman.Attempt, s Scene) *Sil
 	case apierrors.IsForbidden(err):
 		// Nodes may not be looked at. The cluster marks the Pods of one that it
 		// has lost.
-		c := condition(pod, corev1.PodReady)
+		c := observe.Condition(pod, corev1.PodReady)
 		q.Ready = c == nil || c.Status == corev1.ConditionTrue
 		return q
 	case err != nil:

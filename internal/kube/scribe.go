@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 // Control is who learns of an attempt, as a runner would tell it.
@@ -65,8 +67,8 @@ var errRefused = errors.New("History does not take it")
 // have: its scribe says so, or has had its time. That counts from when it
 // could begin: a Pod may have ended long ago, while no server was up.
 func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
-	agent := agentStatus(pod)
-	if agent == nil || agent.State.Terminated == nil || startOf(pod).IsZero() {
+	agent := observe.Agent(pod)
+	if agent == nil || agent.State.Terminated == nil || observe.StartOf(pod).IsZero() {
 		return true
 	}
 	s.mu.Lock()
@@ -88,7 +90,7 @@ func (s *scribe) writing(ref tallyman.AttemptRef) *corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.pods {
-		if p.ref == ref && !p.done && hasEnded(p.pod) {
+		if p.ref == ref && !p.done && observe.HasEnded(p.pod) {
 			return p.pod
 		}
 	}
@@ -121,7 +123,7 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	there := map[types.UID]bool{}
 	for pod := range s.backend.seen.pods.all() {
-		if pod.Labels[labelRunner] != string(tallyman.RunnerBare) {
+		if pod.Labels[job.LabelRunner] != string(tallyman.RunnerBare) {
 			continue
 		}
 		there[pod.UID] = true
@@ -129,8 +131,8 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 			p.pod = pod
 			continue
 		}
-		ref, ours := refOf(pod.Labels)
-		if !ours || startOf(pod).IsZero() {
+		ref, ours := job.RefOf(pod.Labels)
+		if !ours || observe.StartOf(pod).IsZero() {
 			continue
 		}
 		p := &page{ref: ref, pod: pod, since: s.backend.clock.now()}
@@ -142,20 +144,6 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 			delete(s.pods, uid)
 		}
 	}
-}
-
-// startOf is when a Pod's agent began, zero before that, and for one whose
-// container could not be started.
-func startOf(pod *corev1.Pod) time.Time {
-	agent := agentStatus(pod)
-	switch {
-	case agent == nil:
-	case agent.State.Running != nil:
-		return agent.State.Running.StartedAt.Time
-	case agent.State.Terminated != nil && timeOf(agent.State.Terminated.StartedAt.Time) != nil:
-		return agent.State.Terminated.StartedAt.Time
-	}
-	return time.Time{}
 }
 
 // follow writes a Pod's journal to its end, trying again what fails.
@@ -195,10 +183,10 @@ func (s *scribe) endedPod(p *page) (*corev1.Pod, error) {
 	switch {
 	case there && now.UID == p.pod.UID:
 		p.pod = now
-	case !hasEnded(p.pod):
+	case !observe.HasEnded(p.pod):
 		return nil, tallyman.Errorf(tallyman.NotFound, "Pod %s is gone", p.pod.Name)
 	}
-	if !hasEnded(p.pod) {
+	if !observe.HasEnded(p.pod) {
 		return nil, nil
 	}
 	return p.pod, nil

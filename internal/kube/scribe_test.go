@@ -138,7 +138,7 @@ func TestABareLogThatHistoryRefuses(t *testing.T) {
 	for name, goes := range map[string]bool{"its Pod stays": false, "its Pod is deleted": true} {
 		t.Run(name, func(t *testing.T) {
 			o := &office{full: true}
-			pod := podThat(corev1.PodFailed, tallyman.RunnerBare, terminated(3, "Error", ""))
+			pod := podThat(corev1.PodFailed, tallyman.RunnerBare, terminated(3))
 			b := known(t, Options{Control: o, History: o, Object: func(context.Context, tallyman.AttemptRef) (string, error) { return "pod", nil }}, nil, pod)
 			gone := printed(t, b, "2026-10-03T12:00:01.5Z hello\n")
 			a := tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", Journal: "pod-pod"}

@@ -2,12 +2,11 @@ package kube
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/envfrom"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 // Preflight refuses a spec that cannot run in a cluster. Whether what it names
@@ -18,9 +17,9 @@ func (b *Backend) Preflight(_ context.Context, spec tallyman.AgentSpec) error {
 		return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.ConfigMissing, Message: err.Error(), Err: err}
 	}
 	if spec.Workspace.Keep && !strings.HasPrefix(spec.Workspace.Path, "/") {
-		return invalid("spec.workspace.keep", "a Pod's own workspace goes with it; mount a volume in podTemplate and name its path")
+		return job.Invalid("spec.workspace.keep", "a Pod's own workspace goes with it; mount a volume in podTemplate and name its path")
 	}
-	_, err = b.o.Cluster.Job(Work{Run: tallyman.Run{ID: "01000000000000000000000000", Name: "preflight", Agent: "preflight"}, Attempt: 1, Spec: spec, Namespace: b.o.Namespace})
+	_, err = b.o.Cluster.Job(job.Work{Run: tallyman.Run{ID: "01000000000000000000000000", Name: "preflight", Agent: "preflight"}, Attempt: 1, Spec: spec, Namespace: b.o.Namespace})
 	return err
 }
 
@@ -41,28 +40,4 @@ func (b *Backend) Spec(_ context.Context, _ string, spec tallyman.RunnerSpec) (t
 	}
 	spec.Env = envfrom.LastWins(append(env, declared...))
 	return spec, nil
-}
-
-// checkBare refuses what an image without a runner cannot do.
-func checkBare(spec tallyman.AgentSpec) error {
-	var wrong []string
-	for name, asked := range map[string]bool{
-		"limits.idle": spec.Limits.Idle != nil, "limits.tool": spec.Limits.Tool != nil, "limits.maxTurns": spec.Limits.MaxTurns != nil,
-		"limits.budgetUSD": spec.Limits.BudgetUSD != nil, "limits.maxTokens": spec.Limits.MaxTokens != nil,
-		"outputs": len(spec.Outputs) > 0, "mcpServers": len(spec.MCPServers) > 0, "workspace": spec.Workspace.Path != "" && spec.Workspace.Path != "fresh",
-	} {
-		if asked {
-			wrong = append(wrong, name)
-		}
-	}
-	for i, src := range spec.EnvFrom {
-		if src.SecretRef == nil {
-			return invalid(fmt.Sprintf("spec.envFrom[%d]", i), "with runner: bare variables of the server would stand in the Pod for everybody to read; put them into a Secret and write secretRef")
-		}
-	}
-	if len(wrong) == 0 {
-		return nil
-	}
-	slices.Sort(wrong)
-	return invalid("spec.runner", "bare has no runner that could hold %s; the deadline is the only limit there", strings.Join(wrong, ", "))
 }

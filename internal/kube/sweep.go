@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
+	"github.com/tallyman-dev/tallyman/internal/kube/observe"
 )
 
 const (
@@ -50,13 +52,13 @@ func (b *Backend) sweep(ctx context.Context, now time.Time) error {
 	var errs []error
 	for p := range b.seen.pods.all() {
 		errs = append(errs, b.sweepSidecars(ctx, p, now))
-		if at := endOf(p); metav1.GetControllerOf(p) == nil && !at.IsZero() && now.Sub(at) > b.o.Ended {
-			errs = append(errs, b.sweepKept(ctx, Scene{Pod: p}, now.Sub(at)))
+		if at := observe.EndOf(p); metav1.GetControllerOf(p) == nil && !at.IsZero() && now.Sub(at) > b.o.Ended {
+			errs = append(errs, b.sweepKept(ctx, observe.Scene{Pod: p}, now.Sub(at)))
 		}
 	}
 	for j := range b.seen.jobs.all() {
-		if c := jobEnded(j); c != nil && now.Sub(c.LastTransitionTime.Time) > b.o.Ended {
-			errs = append(errs, b.sweepKept(ctx, Scene{Job: j}, now.Sub(c.LastTransitionTime.Time)))
+		if c := observe.JobEnded(j); c != nil && now.Sub(c.LastTransitionTime.Time) > b.o.Ended {
+			errs = append(errs, b.sweepKept(ctx, observe.Scene{Job: j}, now.Sub(c.LastTransitionTime.Time)))
 		}
 	}
 	return errors.Join(errs...)
@@ -65,51 +67,32 @@ func (b *Backend) sweep(ctx context.Context, now time.Time) error {
 // sweepSidecars ends a Pod of this server whose agent has ended, once what the
 // agent has printed is kept.
 func (b *Backend) sweepSidecars(ctx context.Context, p *corev1.Pod, now time.Time) error {
-	ref, ours := refOf(p.Labels)
-	agent := agentStatus(p)
+	ref, ours := job.RefOf(p.Labels)
+	agent := observe.Agent(p)
 	if !ours || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil || agent == nil || agent.State.Terminated == nil ||
 		now.Sub(agent.State.Terminated.FinishedAt.Time) <= sidecarGrace {
 		return nil
 	}
-	if p.Labels[labelRunner] == string(tallyman.RunnerBare) && !b.scribe.finished(p, now) {
+	if p.Labels[job.LabelRunner] == string(tallyman.RunnerBare) && !b.scribe.finished(p, now) {
 		return nil
 	}
 	if _, err := b.o.Kept(ctx, ref); err != nil {
 		return unlessUnknown(err) // another server's
 	}
-	return b.deletePod(ctx, p, time.Duration(graceSeconds)*time.Second)
-}
-
-// endOf is when a Pod has ended, zero before that: also one whose containers
-// never began.
-func endOf(p *corev1.Pod) time.Time {
-	agent := agentStatus(p)
-	switch {
-	case agent != nil && agent.State.Terminated != nil:
-		return agent.State.Terminated.FinishedAt.Time
-	case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
-		return time.Time{}
-	}
-	at := p.CreationTimestamp.Time
-	for _, c := range p.Status.Conditions {
-		if c.LastTransitionTime.After(at) {
-			at = c.LastTransitionTime.Time
-		}
-	}
-	return at
+	return b.deletePod(ctx, p, time.Duration(job.GraceSeconds)*time.Second)
 }
 
 // sweepKept removes an ended object once its attempt's record is complete. A
 // Job that nobody here knows ends itself; a Pod does not.
-func (b *Backend) sweepKept(ctx context.Context, s Scene, age time.Duration) error {
-	o := s.objects()[0]
-	ref, ours := refOf(o.GetLabels())
+func (b *Backend) sweepKept(ctx context.Context, s observe.Scene, age time.Duration) error {
+	o := s.Objects()[0]
+	ref, ours := job.RefOf(o.GetLabels())
 	if !ours || o.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	kept, err := b.o.Kept(ctx, ref)
 	if unknown := err != nil && unlessUnknown(err) == nil; unknown {
-		kept, err = s.Job == nil && age > Backstop, nil
+		kept, err = s.Job == nil && age > job.Backstop, nil
 	}
 	if err != nil || !kept {
 		return err
@@ -130,9 +113,9 @@ func unlessUnknown(err error) error {
 func (b *Backend) holdDeadlines(ctx context.Context, now time.Time) error {
 	var errs []error
 	for p := range b.seen.pods.all() {
-		ref, ours := refOf(p.Labels)
-		limit, agent := deadlineOf(p), agentStatus(p)
-		if !ours || limit == 0 || agent == nil || agent.State.Running == nil || now.Sub(startOf(p)) < limit {
+		ref, ours := job.RefOf(p.Labels)
+		limit, agent := job.Deadline(p), observe.Agent(p)
+		if !ours || limit == 0 || agent == nil || agent.State.Running == nil || now.Sub(observe.StartOf(p)) < limit {
 			continue
 		}
 		err := b.checkOwner(ctx, ref, p)

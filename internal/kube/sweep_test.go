@@ -18,11 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 var discard = slog.New(slog.DiscardHandler)
 
 var attempt = tallyman.AttemptRef{RunID: "01KBCB7TMKFCGE0000000000AB", Number: 1}
+
+var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 
 // known is a backend in whose cluster those objects are; it remembers those of
 // them that are in memory.
@@ -50,7 +53,14 @@ func known(t *testing.T, o Options, inCluster []client.Object, inMemory ...clien
 
 func labelled(name, uid string, runner tallyman.RunnerMode) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: "agents", UID: types.UID(uid), CreationTimestamp: metav1.NewTime(noon), Labels: map[string]string{
-		labelManagedBy: managedBy, labelRun: attempt.RunID, labelAttempt: "1", labelRunner: string(runner),
+		job.LabelManagedBy: job.ManagedBy, job.LabelRun: attempt.RunID, job.LabelAttempt: "1", job.LabelRunner: string(runner),
+	}}
+}
+
+// terminated is a container that ended at noon, after half a minute.
+func terminated(code int32) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, Reason: "Error", StartedAt: metav1.NewTime(noon.Add(-30 * time.Second)), FinishedAt: metav1.NewTime(noon),
 	}}
 }
 
@@ -75,11 +85,11 @@ func TestSweep(t *testing.T) {
 	isRunning := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}
 	refused := podThat(corev1.PodFailed, tallyman.RunnerInject, corev1.ContainerState{})
 	refused.Status.ContainerStatuses = nil
-	notOurs := podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0, "Completed", ""))
-	delete(notOurs.Labels, labelRun)
-	ofAJob := podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", ""))
+	notOurs := podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0))
+	delete(notOurs.Labels, job.LabelRun)
+	ofAJob := podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0))
 	ofAJob.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "j", Controller: new(true)}}
-	job := &batchv1.Job{ObjectMeta: labelled("run", "job", ""), Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{
+	endedJob := &batchv1.Job{ObjectMeta: labelled("run", "job", ""), Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{
 		Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon),
 	}}}}
 	for name, c := range map[string]struct {
@@ -90,23 +100,23 @@ func TestSweep(t *testing.T) {
 		done   bool          // its bare log
 		goes   bool
 	}{
-		"a sidecar after its agent":              {podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0, "Completed", "")), false, nil, 6 * time.Second, false, true},
-		"it has a moment":                        {podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0, "Completed", "")), false, nil, 5 * time.Second, false, false},
+		"a sidecar after its agent":              {podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0)), false, nil, 6 * time.Second, false, true},
+		"it has a moment":                        {podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0)), false, nil, 5 * time.Second, false, false},
 		"its agent is at work":                   {podThat(corev1.PodRunning, tallyman.RunnerInject, isRunning), false, nil, time.Hour, false, false},
-		"a sidecar of another server":            {podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0, "Completed", "")), false, unknown, 6 * time.Second, false, false},
+		"a sidecar of another server":            {podThat(corev1.PodRunning, tallyman.RunnerInject, terminated(0)), false, unknown, 6 * time.Second, false, false},
 		"a Pod that is nobody's":                 {notOurs, true, nil, time.Hour, false, false},
-		"a sidecar, and the log is not read yet": {podThat(corev1.PodRunning, tallyman.RunnerBare, terminated(0, "Completed", "")), false, nil, 6 * time.Second, false, false},
-		"a sidecar, and the log is kept":         {podThat(corev1.PodRunning, tallyman.RunnerBare, terminated(0, "Completed", "")), false, nil, 6 * time.Second, true, true},
-		"a Pod that is kept elsewhere":           {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", "")), true, nil, time.Hour + time.Second, false, true},
-		"it may be looked at for an hour":        {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", "")), true, nil, time.Hour, false, false},
-		"its record is not complete":             {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", "")), false, nil, 100 * time.Hour, false, false},
+		"a sidecar, and the log is not read yet": {podThat(corev1.PodRunning, tallyman.RunnerBare, terminated(0)), false, nil, 6 * time.Second, false, false},
+		"a sidecar, and the log is kept":         {podThat(corev1.PodRunning, tallyman.RunnerBare, terminated(0)), false, nil, 6 * time.Second, true, true},
+		"a Pod that is kept elsewhere":           {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0)), true, nil, time.Hour + time.Second, false, true},
+		"it may be looked at for an hour":        {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0)), true, nil, time.Hour, false, false},
+		"its record is not complete":             {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0)), false, nil, 100 * time.Hour, false, false},
 		"a Pod that a node refused":              {refused, true, nil, time.Hour + time.Second, false, true},
-		"a Pod that nobody knows":                {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", "")), false, unknown, Backstop, false, false},
-		"nor after its time":                     {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", "")), false, unknown, Backstop + time.Second, false, true},
+		"a Pod that nobody knows":                {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0)), false, unknown, job.Backstop, false, false},
+		"nor after its time":                     {podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0)), false, unknown, job.Backstop + time.Second, false, true},
 		"a Job's Pod goes with it":               {ofAJob, true, nil, 100 * time.Hour, false, false},
-		"a Job that is kept elsewhere":           {job, true, nil, time.Hour + time.Second, false, true},
-		"a Job that nobody knows ends itself":    {job, false, unknown, Backstop + time.Second, false, false},
-		"a store that cannot be asked":           {job, false, errors.New("disk"), 100 * time.Hour, false, false},
+		"a Job that is kept elsewhere":           {endedJob, true, nil, time.Hour + time.Second, false, true},
+		"a Job that nobody knows ends itself":    {endedJob, false, unknown, job.Backstop + time.Second, false, false},
+		"a store that cannot be asked":           {endedJob, false, errors.New("disk"), 100 * time.Hour, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := known(t, Options{Ended: time.Hour, Kept: func(context.Context, tallyman.AttemptRef) (bool, error) { return c.kept, c.err }}, []client.Object{c.object.DeepCopyObject().(client.Object)}, c.object)
@@ -139,7 +149,7 @@ func TestDeadlinesOfBareAgents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := podThat(corev1.PodRunning, tallyman.RunnerBare, isRunning)
 			if c.limit != "" {
-				pod.Annotations = map[string]string{annotationLimit: c.limit}
+				pod.Annotations = map[string]string{job.AnnotationDeadline: c.limit}
 			}
 			b := known(t, Options{Object: func(context.Context, tallyman.AttemptRef) (string, error) { return c.made, nil }}, []client.Object{pod.DeepCopy()}, pod)
 			if err := b.holdDeadlines(t.Context(), noon.Add(c.after)); (err != nil) != (c.made == "") {
@@ -155,10 +165,10 @@ func TestDeadlinesOfBareAgents(t *testing.T) {
 // Memory may be behind: what it does not know is asked for where a wrong
 // answer would be one about an end.
 func TestWhatMemoryDoesNotKnow(t *testing.T) {
-	job := &batchv1.Job{ObjectMeta: labelled("run", "job", tallyman.RunnerInject)}
-	over := job.DeepCopy()
+	made := &batchv1.Job{ObjectMeta: labelled("run", "job", tallyman.RunnerInject)}
+	over := made.DeepCopy()
 	over.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
-	pod := podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0, "Completed", ""))
+	pod := podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0))
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "run", UID: "job", Controller: new(true)}}
 	a := tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "job"}
 
@@ -168,9 +178,9 @@ func TestWhatMemoryDoesNotKnow(t *testing.T) {
 		t.Errorf("an ended Job whose Pod is not in memory: %+v, %v", o, err)
 	}
 
-	b = known(t, Options{}, []client.Object{job.DeepCopy()})
-	if err := b.Kill(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1}); err != nil || b.has(t, job) {
-		t.Errorf("a Job whose making was not answered: %v, it is there: %t", err, b.has(t, job))
+	b = known(t, Options{}, []client.Object{made.DeepCopy()})
+	if err := b.Kill(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1}); err != nil || b.has(t, made) {
+		t.Errorf("a Job whose making was not answered: %v, it is there: %t", err, b.has(t, made))
 	}
 }
 

@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"strings"
@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
@@ -127,7 +128,7 @@ func look(t *testing.T, s Scene) tallyman.Observation {
 // made is an object as the informers keep it.
 func made[T any](t *testing.T, o T) T {
 	t.Helper()
-	l, err := lean(o)
+	l, err := Lean(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func deletedAt(second int, grace int64) func(*Scene) {
 }
 
 func limited(deadline string) func(*Scene) {
-	return func(s *Scene) { s.Pod.Annotations = map[string]string{annotationLimit: deadline} }
+	return func(s *Scene) { s.Pod.Annotations = map[string]string{job.AnnotationDeadline: deadline} }
 }
 
 func bare(s *Scene) { s.Bare = true }
@@ -367,12 +368,12 @@ func TestNotExecutable(t *testing.T) {
 		"an agent that ends":   {tallyman.AgentError, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: says, ExitCode: new(0)}, tallyman.AgentError},
 		"what is known better": {tallyman.Evicted, tallyman.ContainerState{Kind: tallyman.AgentContainer, Output: says, ExitCode: new(1)}, tallyman.Evicted},
 	} {
-		got := notExecutable(&tallyman.Cause{Reason: c.reason}, &tallyman.Evidence{Containers: []tallyman.ContainerState{c.of}})
+		got := NotExecutable(&tallyman.Cause{Reason: c.reason}, &tallyman.Evidence{Containers: []tallyman.ContainerState{c.of}})
 		if got.Reason != c.want || c.want == tallyman.InvalidSpec && !strings.Contains(got.Message, "exec format error") {
 			t.Errorf("%s: %s (%s), want %s", name, got.Reason, got.Message, c.want)
 		}
 	}
-	if notExecutable(nil, &tallyman.Evidence{}) != nil {
+	if NotExecutable(nil, &tallyman.Evidence{}) != nil {
 		t.Error("there is a cause without one")
 	}
 }

@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 func (s Scene) failedCreate() *corev1.Event {
 	var newest *corev1.Event
 	for _, e := range s.Events {
-		if e.Reason == "FailedCreate" && (newest == nil || lastSeen(e).After(lastSeen(newest))) {
+		if e.Reason == "FailedCreate" && (newest == nil || LastSeen(e).After(LastSeen(newest))) {
 			newest = e
 		}
 	}
@@ -30,21 +30,21 @@ func (s Scene) notCreated() *tallyman.Blocked {
 	if e == nil {
 		return nil
 	}
-	return refusedPod(strings.TrimPrefix(e.Message, "Error creating: "))
+	return Refused(strings.TrimPrefix(e.Message, "Error creating: "))
 }
 
 // missingAccount finds the ServiceAccount that a refusal names.
 var missingAccount = regexp.MustCompile(`serviceaccount "[^"]+" not found`)
 
-// denied are the words with which a webhook refuses, whatever its code.
-const denied = "denied the request"
+// Denied are the words with which a webhook refuses, whatever its code.
+const Denied = "denied the request"
 
 // noRight finds the words for a right that somebody lacks: it may be given.
 var noRight = regexp.MustCompile(`User "[^"]*" cannot [a-z]+ resource`)
 
-// refusedPod judges the words with which an API server has refused a Pod, or
+// Refused judges the words with which an API server has refused a Pod, or
 // the Job around it.
-func refusedPod(words string) *tallyman.Blocked {
+func Refused(words string) *tallyman.Blocked {
 	switch {
 	case strings.Contains(words, "exceeded quota"):
 		return wait(tallyman.Quota, tallyman.Unschedulable, words)
@@ -54,7 +54,7 @@ func refusedPod(words string) *tallyman.Blocked {
 		return hopeless(tallyman.ConfigMissing, words)
 	case missingAccount.MatchString(words):
 		return hopeless(tallyman.ConfigMissing, words)
-	case strings.Contains(words, "is forbidden"), strings.Contains(words, "is invalid"), strings.Contains(words, denied):
+	case strings.Contains(words, "is forbidden"), strings.Contains(words, "is invalid"), strings.Contains(words, Denied):
 		return hopeless(tallyman.InvalidSpec, words)
 	default:
 		return wait("", tallyman.BackendError, words)
@@ -71,7 +71,7 @@ func hopeless(reason tallyman.Reason, words string) *tallyman.Blocked {
 
 // blocked is what keeps a Pod's agent from starting; nil when nothing does.
 func (s Scene) blocked() *tallyman.Blocked {
-	if c := condition(s.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+	if c := Condition(s.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		if what := s.neverFits(); what != "" {
 			return hopeless(tallyman.Unschedulable, what+" ("+c.Message+")")
 		}
@@ -90,7 +90,7 @@ func (s Scene) blocked() *tallyman.Blocked {
 	return s.notMounted()
 }
 
-func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+func Condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i, c := range p.Status.Conditions {
 		if c.Type == kind {
 			return &p.Status.Conditions[i]
@@ -187,7 +187,7 @@ func (s Scene) failedStart(container string) *tallyman.Blocked {
 	var newest *corev1.Event
 	for _, e := range s.Events {
 		about := e.Reason == "Failed" && strings.HasSuffix(e.InvolvedObject.FieldPath, "{"+container+"}")
-		if about && (newest == nil || !lastSeen(e).Before(lastSeen(newest))) {
+		if about && (newest == nil || !LastSeen(e).Before(LastSeen(newest))) {
 			newest = e
 		}
 	}
@@ -223,8 +223,8 @@ func (s Scene) pullWords(message string) string {
 	var newest time.Time
 	words := message
 	for _, e := range s.Events {
-		if e.Reason == "Failed" && strings.Contains(e.Message, "ull image") && !lastSeen(e).Before(newest) {
-			newest, words = lastSeen(e), e.Message
+		if e.Reason == "Failed" && strings.Contains(e.Message, "ull image") && !LastSeen(e).Before(newest) {
+			newest, words = LastSeen(e), e.Message
 		}
 	}
 	return strings.TrimSpace(words)
@@ -234,7 +234,7 @@ func (s Scene) pullWords(message string) string {
 func (s Scene) patient(reason tallyman.Reason, words string) *tallyman.Blocked {
 	b := wait("", reason, words)
 	since := s.Pod.CreationTimestamp.Time
-	if c := condition(s.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue {
+	if c := Condition(s.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue {
 		since = c.LastTransitionTime.Time
 	}
 	b.Hopeless = s.Now.Sub(since) >= s.Patience

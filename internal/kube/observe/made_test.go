@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"testing"
@@ -34,7 +34,7 @@ func TestACopyIsNotTheAttempt(t *testing.T) {
 		"a Job that was made again":    {"job", []*batchv1.Job{job("again")}, []*corev1.Pod{controlled("x", "Job", "again", 0)}, "", ""},
 		"a Pod without a Job":          {"alone", nil, []*corev1.Pod{controlled("copy", "", "", 0), controlled("alone", "", "", time.Hour)}, "", "alone"},
 	} {
-		s := Scene{}.with(c.object, c.jobs, c.pods)
+		s := Scene{}.With(c.object, c.jobs, c.pods)
 		gotJob, gotPod := "", ""
 		if s.Job != nil {
 			gotJob = string(s.Job.UID)
@@ -64,7 +64,7 @@ func TestWhenAPodHasEnded(t *testing.T) {
 		"its end":  {scene(ended(0, "Completed", "")).Pod, noon},
 		"no start": {refused.Pod, noon},
 	} {
-		if got := endOf(c.pod); !got.Equal(c.want) {
+		if got := EndOf(c.pod); !got.Equal(c.want) {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}

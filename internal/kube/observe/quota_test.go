@@ -1,18 +1,16 @@
-package kube
+package observe
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 func TestHasRoom(t *testing.T) {
@@ -37,7 +35,7 @@ func TestHasRoom(t *testing.T) {
 		"words that nobody knows":  {[]corev1.ResourceQuota{quota("few", "1", "1", "2Gi", "2Gi")}, "exceeded quota: few", true},
 		"a resource without limit": {[]corev1.ResourceQuota{quota("few", "1", "0", "2Gi", "0")}, "exceeded quota: few, requested: requests.cpu=4, used: ", true},
 	} {
-		if got := hasRoom(c.quotas, c.words); got != c.want {
+		if got := HasRoom(c.quotas, c.words); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -45,7 +43,7 @@ func TestHasRoom(t *testing.T) {
 
 func TestMayWake(t *testing.T) {
 	job := func(woken string) *batchv1.Job {
-		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationWoken: woken}}}
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{job.AnnotationWoken: woken}}}
 	}
 	at := func(d time.Duration) string { return noon.Add(d).Format(time.RFC3339) }
 	for name, c := range map[string]struct {
@@ -59,7 +57,7 @@ func TestMayWake(t *testing.T) {
 		"woken, and did not stir": {job(at(-time.Minute)), -2 * time.Minute, true},
 		"woken by who knows whom": {job("yesterday"), -time.Minute, true},
 	} {
-		if got := mayWake(c.job, noon.Add(c.failed), noon); got != c.want {
+		if got := MayWake(c.job, noon.Add(c.failed), noon); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -81,41 +79,13 @@ func TestOverQuota(t *testing.T) {
 		"it has gone on":  {scene(event("exceeded quota: few")), false},
 		"it was, is else": {scene(noPod, event("exceeded quota: few"), func(s *Scene) { s.Events[0].LastTimestamp = metav1.NewTime(noon.Add(-time.Second)) }, event("is forbidden")), false},
 	} {
-		if got := c.scene.overQuota() != nil; got != c.want {
+		if got := c.scene.OverQuota() != nil; got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }
 
 // What an API server says about a Job or a Pod that it does not take.
-func TestRefused(t *testing.T) {
-	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
-	forbidden := func(r schema.GroupResource, words string) error {
-		return apierrors.NewForbidden(r, "x", errors.New(words))
-	}
-	for name, c := range map[string]struct {
-		err    error
-		reason tallyman.Reason
-		wait   tallyman.WaitReason
-	}{
-		"no right to make Jobs":   {forbidden(jobs, `User "u" cannot create resource "jobs" in API group "batch"`), "", tallyman.NoBackend},
-		"no right to make Pods":   {forbidden(pods, `User "u" cannot create resource "pods" in API group ""`), "", tallyman.NoBackend},
-		"no room for Jobs":        {forbidden(jobs, "exceeded quota: few, requested: count/jobs.batch=1"), "", tallyman.Quota},
-		"no room for Pods":        {forbidden(pods, "exceeded quota: few, requested: pods=1"), "", tallyman.Quota},
-		"a rule about Jobs":       {forbidden(jobs, "violates the policy"), tallyman.InvalidSpec, ""},
-		"a webhook's own code":    {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: `admission webhook "w" denied the request: no`}}, tallyman.InvalidSpec, ""},
-		"a webhook that is down":  {apierrors.NewInternalError(errors.New(`failed calling webhook "w"`)), "", tallyman.NoBackend},
-		"a namespace that ends":   {forbidden(jobs, "unable to create new content in namespace n because it is being terminated"), tallyman.ConfigMissing, ""},
-		"a namespace that is not": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "n"), tallyman.ConfigMissing, ""},
-		"an API server that ends": {apierrors.NewServiceUnavailable("shutting down"), "", tallyman.NoBackend},
-	} {
-		var e *tallyman.Error
-		if err := refused(c.err); !errors.As(err, &e) || e.Reason != c.reason || e.Wait != c.wait {
-			t.Errorf("%s: %q %q (%v), want %q %q", name, e.Reason, e.Wait, err, c.reason, c.wait)
-		}
-	}
-}
-
 // What was made and not recorded is started again, unless it is over.
 func TestUnrecorded(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -129,7 +99,7 @@ func TestUnrecorded(t *testing.T) {
 		"heard of":           {scene(), tallyman.Attempt{Journal: "J"}, false},
 		"over":               {scene(), tallyman.Attempt{EndedAt: &noon}, false},
 	} {
-		if got := c.scene.unrecorded(c.attempt); got != c.want {
+		if got := c.scene.Unrecorded(c.attempt); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -137,8 +107,8 @@ func TestUnrecorded(t *testing.T) {
 
 // When a Job was woken is known from what the informers keep of it.
 func TestWhenAJobWasWokenIsKept(t *testing.T) {
-	j := made(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationWoken: noon.Format(time.RFC3339), annotationLabels: "{}"}}})
-	if mayWake(j, noon.Add(-time.Second), noon.Add(time.Second)) || len(j.Annotations) != 1 {
+	j := made(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{job.AnnotationWoken: noon.Format(time.RFC3339), "tallyman.dev/labels": "{}"}}})
+	if MayWake(j, noon.Add(-time.Second), noon.Add(time.Second)) || len(j.Annotations) != 1 {
 		t.Errorf("its annotations are %v", j.Annotations)
 	}
 }

@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"cmp"
@@ -13,20 +13,6 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
-// Scene is everything that a cluster says about an attempt.
-type Scene struct {
-	Job     *batchv1.Job        // nil: there is none
-	Pod     *corev1.Pod         // nil: there is none
-	Events  []*corev1.Event     // warnings about either
-	Made    bool                // the object was made once
-	Bare    bool                // the agent is the container's own process
-	Biggest corev1.ResourceList // what the largest node offers of each resource, nil when that is not known
-
-	Silence  *Silence // nil: its runner is heard of
-	Now      time.Time
-	Patience time.Duration // with an image, and with what a Pod mounts
-}
-
 // Look turns a scene into neutral facts. It is pure.
 func Look(s Scene) tallyman.Observation {
 	var o tallyman.Observation
@@ -36,15 +22,15 @@ func Look(s Scene) tallyman.Observation {
 		return o
 	}
 	o.Process = string(s.Pod.UID)
-	agent := agentStatus(s.Pod)
+	agent := Agent(s.Pod)
 	// A Pod without a node that is being deleted gets none any more.
 	never := s.Pod.Spec.NodeName == "" && s.Pod.DeletionTimestamp != nil
 	switch {
-	case never, hasEnded(s.Pod):
+	case never, HasEnded(s.Pod):
 		o.Gone = true
 		s.end(&o, agent)
-	case s.lost() != nil:
-		o.Gone, o.Cause = true, s.lost()
+	case s.Lost() != nil:
+		o.Gone, o.Cause = true, s.Lost()
 	default:
 		o.Running, o.Deaf = true, s.Bare
 		if agent == nil || agent.State.Running == nil {
@@ -53,29 +39,6 @@ func Look(s Scene) tallyman.Observation {
 		}
 	}
 	return o
-}
-
-// unrecorded reports whether a server has made an attempt's object and ended
-// before it was recorded: nobody would be heard for it. Starting it again
-// adopts what is there.
-func (s Scene) unrecorded(a tallyman.Attempt) bool {
-	return a.Object == "" && a.Journal == "" && a.EndedAt == nil && (s.Job != nil || s.Pod != nil)
-}
-
-// hasEnded reports whether a Pod's agent is not at work any more.
-func hasEnded(pod *corev1.Pod) bool {
-	agent := agentStatus(pod)
-	return agent != nil && agent.State.Terminated != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// agentStatus is the status of the agent's container, nil before there is one.
-func agentStatus(p *corev1.Pod) *corev1.ContainerStatus {
-	for i, c := range p.Status.ContainerStatuses {
-		if c.Name == tallyman.PodAgent {
-			return &p.Status.ContainerStatuses[i]
-		}
-	}
-	return nil
 }
 
 // withoutPod is about an attempt whose Pod is not there: not yet, or not any
@@ -87,23 +50,13 @@ func (s Scene) withoutPod(o *tallyman.Observation) {
 	case s.Job == nil:
 		o.Gone = true
 		o.Cause = &tallyman.Cause{Reason: tallyman.PodDeleted, Message: "its object in the cluster was deleted; how the agent ended is not known"}
-	case jobEnded(s.Job) != nil:
+	case JobEnded(s.Job) != nil:
 		o.Gone = true
-		o.Cause = causeOfJob(jobEnded(s.Job))
+		o.Cause = causeOfJob(JobEnded(s.Job))
 	default:
 		o.Running, o.Deaf = true, true
 		o.Blocked = s.notCreated()
 	}
-}
-
-// jobEnded is the condition that a Job has ended with, nil while it lasts.
-func jobEnded(j *batchv1.Job) *batchv1.JobCondition {
-	for i, c := range j.Status.Conditions {
-		if (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue {
-			return &j.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // causeOfJob is the end of a Job whose Pod nobody has seen.
@@ -148,7 +101,7 @@ func (s Scene) evidence() *tallyman.Evidence {
 			continue
 		}
 		e.Events = append(e.Events, tallyman.ClusterEvent{
-			At: lastSeen(ev).UTC(), Object: ev.InvolvedObject.Kind + "/" + ev.InvolvedObject.Name,
+			At: LastSeen(ev).UTC(), Object: ev.InvolvedObject.Kind + "/" + ev.InvolvedObject.Name,
 			Reason: ev.Reason, Message: strings.TrimSpace(ev.Message), Count: int(max(ev.Count, 1)),
 		})
 	}
@@ -158,7 +111,7 @@ func (s Scene) evidence() *tallyman.Evidence {
 	return e
 }
 
-func lastSeen(e *corev1.Event) time.Time {
+func LastSeen(e *corev1.Event) time.Time {
 	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time} {
 		if !t.IsZero() {
 			return t
@@ -174,9 +127,9 @@ func stateOf(c corev1.ContainerStatus, kind string) tallyman.ContainerState {
 		k.State, k.Reason, k.Signal = "terminated", st.Terminated.Reason, int(st.Terminated.Signal)
 		k.Message = strings.TrimSpace(st.Terminated.Message)
 		k.ExitCode = new(int(st.Terminated.ExitCode))
-		k.StartedAt, k.EndedAt = timeOf(st.Terminated.StartedAt.Time), timeOf(st.Terminated.FinishedAt.Time)
+		k.StartedAt, k.EndedAt = TimeOf(st.Terminated.StartedAt.Time), TimeOf(st.Terminated.FinishedAt.Time)
 	case st.Running != nil:
-		k.State, k.StartedAt = "running", timeOf(st.Running.StartedAt.Time)
+		k.State, k.StartedAt = "running", TimeOf(st.Running.StartedAt.Time)
 	case st.Waiting != nil:
 		k.Reason, k.Message = st.Waiting.Reason, strings.TrimSpace(st.Waiting.Message)
 	}
@@ -194,7 +147,7 @@ func digestOf(id string) string {
 	return ""
 }
 
-func timeOf(t time.Time) *time.Time {
+func TimeOf(t time.Time) *time.Time {
 	if t.IsZero() || t.Unix() == 0 {
 		return nil
 	}

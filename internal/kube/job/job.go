@@ -1,4 +1,4 @@
-package kube
+package job
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman"
 )
@@ -87,9 +88,25 @@ func (c Cluster) Pod(w Work) (*corev1.Pod, error) {
 	}, nil
 }
 
-// deadlineOf is the deadline of an agent without a runner, 0 without one.
-func deadlineOf(p *corev1.Pod) time.Duration {
-	d, err := time.ParseDuration(p.Annotations[annotationLimit])
+// Object is what is made for an attempt: its Job, or its Pod.
+func (c Cluster) Object(w Work) (client.Object, error) {
+	if w.Spec.Workload == tallyman.WorkloadPod {
+		pod, err := c.Pod(w)
+		if err != nil {
+			return nil, err
+		}
+		return pod, nil
+	}
+	job, err := c.Job(w)
+	if err != nil {
+		return nil, err
+	}
+	return job, nil
+}
+
+// Deadline is the deadline of an agent without a runner, 0 without one.
+func Deadline(p *corev1.Pod) time.Duration {
+	d, err := time.ParseDuration(p.Annotations[AnnotationDeadline])
 	if err != nil {
 		return 0
 	}
@@ -99,11 +116,11 @@ func deadlineOf(p *corev1.Pod) time.Duration {
 // meta is what an attempt's object and its Pod are known by.
 func (c Cluster) meta(w Work) metav1.ObjectMeta {
 	labels := userLabels(w.Run.Labels)
-	labels[labelManagedBy] = managedBy
-	labels[labelRun] = w.Run.ID
-	labels[labelAttempt] = strconv.Itoa(w.Attempt)
+	labels[LabelManagedBy] = ManagedBy
+	labels[LabelRun] = w.Run.ID
+	labels[LabelAttempt] = strconv.Itoa(w.Attempt)
 	labels[labelAgent] = labelValue(w.Run.Agent)
-	labels[labelRunner] = string(runnerOf(w.Spec))
+	labels[LabelRunner] = string(runnerOf(w.Spec))
 	if skill := w.Run.Labels[skillLabel]; skill != "" {
 		labels[labelSkill] = labelValue(skill)
 	}
@@ -113,7 +130,7 @@ func (c Cluster) meta(w Work) metav1.ObjectMeta {
 		notes[annotationLabels] = string(all)
 	}
 	return metav1.ObjectMeta{
-		Name: JobName(w.Run.Name, w.Attempt), Namespace: w.Namespace,
+		Name: Name(w.Run.Name, w.Attempt), Namespace: w.Namespace,
 		Labels: labels, Annotations: notes,
 	}
 }

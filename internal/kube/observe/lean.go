@@ -1,24 +1,26 @@
-package kube
+package observe
 
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
-// lean leaves of an object what looks at it need: thousands of them are kept
+// Lean leaves of an object what looks at it need: thousands of them are kept
 // in memory, and most of each is what we have said ourselves. It is for the
 // informers alone: an object that was made lean must not be written back.
-func lean(o any) (any, error) {
+func Lean(o any) (any, error) {
 	switch o := o.(type) {
 	case *batchv1.Job:
 		o.ManagedFields = nil
-		o.Annotations = only(o.Annotations, annotationWoken)
+		o.Annotations = only(o.Annotations, job.AnnotationWoken)
 		o.Spec = batchv1.JobSpec{}
 	case *corev1.Pod:
 		o.ManagedFields = nil
-		o.Annotations = only(o.Annotations, annotationLimit)
+		o.Annotations = only(o.Annotations, job.AnnotationDeadline)
 		o.Spec = corev1.PodSpec{
 			NodeName: o.Spec.NodeName, ActiveDeadlineSeconds: o.Spec.ActiveDeadlineSeconds,
 			InitContainers: leanContainers(o.Spec.InitContainers, o.Spec.NodeName), Containers: leanContainers(o.Spec.Containers, o.Spec.NodeName),

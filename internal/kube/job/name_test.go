@@ -1,4 +1,4 @@
-package kube
+package job
 
 import (
 	"regexp"
@@ -25,7 +25,7 @@ func TestJobName(t *testing.T) {
 		{"Fix/PROJ_1 🚀", 1, "fix-proj-1-"},
 		{"🚀", 1, ""},
 	} {
-		got := JobName(c.run, c.attempt)
+		got := Name(c.run, c.attempt)
 		if cut, ok := strings.CutSuffix(c.want, "-"); ok || c.want == "" {
 			if !regexp.MustCompile(`^` + regexp.QuoteMeta(cut) + `-?[0-9a-f]{8}$`).MatchString(got) {
 				t.Errorf("JobName(%q, %d) = %q, want %q and a hash", c.run, c.attempt, got, cut)
@@ -34,7 +34,7 @@ func TestJobName(t *testing.T) {
 			t.Errorf("JobName(%q, %d) = %q, want %q", c.run, c.attempt, got, c.want)
 		}
 	}
-	if JobName("PROJ_1", 1) == JobName("PROJ-1", 1) || JobName(long, 1) == JobName(long+"b", 1) {
+	if Name("PROJ_1", 1) == Name("PROJ-1", 1) || Name(long, 1) == Name(long+"b", 1) {
 		t.Error("different runs have one name")
 	}
 }
@@ -43,13 +43,13 @@ func TestJobName(t *testing.T) {
 func TestAnyNameBecomesOneThatAClusterTakes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.StringN(1, -1, -1).Draw(t, "a"), rapid.StringN(1, -1, -1).Draw(t, "b")
-		if errs := validation.IsDNS1123Label(JobName(a, 1)); errs != nil {
-			t.Fatalf("JobName(%q) = %q: %v", a, JobName(a, 1), errs)
+		if errs := validation.IsDNS1123Label(Name(a, 1)); errs != nil {
+			t.Fatalf("JobName(%q) = %q: %v", a, Name(a, 1), errs)
 		}
 		if errs := validation.IsValidLabelValue(labelValue(a)); errs != nil {
 			t.Fatalf("labelValue(%q) = %q: %v", a, labelValue(a), errs)
 		}
-		if a != b && (JobName(a, 1) == JobName(b, 1) || labelValue(a) == labelValue(b)) {
+		if a != b && (Name(a, 1) == Name(b, 1) || labelValue(a) == labelValue(b)) {
 			t.Fatalf("%q and %q become one", a, b)
 		}
 		if mayLabel(a) {

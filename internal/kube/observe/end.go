@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
 // end fills in how an attempt ended whose agent's container has. A runner's
@@ -42,7 +43,7 @@ func (s Scene) disrupted(*corev1.ContainerStatus) *tallyman.Cause {
 	if st.Reason == "DeadlineExceeded" {
 		return say(tallyman.DeadlineExceeded, "the cluster ended the Pod: "+st.Message)
 	}
-	if c := condition(s.Pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
+	if c := Condition(s.Pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		words := c.Message
 		if st.Message != "" && !strings.Contains(words, st.Message) {
 			words += " " + st.Message
@@ -90,7 +91,7 @@ func (s Scene) initFailed(agent *corev1.ContainerStatus) *tallyman.Cause {
 // overdue is the end of an agent without a runner at its deadline: whoever saw
 // that it had had its time has deleted the Pod.
 func (s Scene) overdue(agent *corev1.ContainerStatus) *tallyman.Cause {
-	limit := deadlineOf(s.Pod)
+	limit := job.Deadline(s.Pod)
 	if !s.Bare || limit == 0 || agent == nil || agent.State.Terminated == nil || s.byItself(agent.State.Terminated) {
 		return nil
 	}
@@ -181,10 +182,10 @@ func causeOf(what string, t *corev1.ContainerStateTerminated, other tallyman.Rea
 // are all that the container has printed.
 var execFormat = regexp.MustCompile(`^(exec|standard_init_linux\.go:\d+: exec user process caused:?) [^\n]*exec format error"?$`)
 
-// notExecutable is the cause of an end, and another where the container's only
+// NotExecutable is the cause of an end, and another where the container's only
 // words are that its program is built for another machine: the cluster's
 // status has no more than an exit code.
-func notExecutable(c *tallyman.Cause, e *tallyman.Evidence) *tallyman.Cause {
+func NotExecutable(c *tallyman.Cause, e *tallyman.Evidence) *tallyman.Cause {
 	if c == nil || c.Reason != tallyman.AgentError && c.Reason != tallyman.RunnerLost && c.Reason != tallyman.SetupFailed {
 		return c
 	}

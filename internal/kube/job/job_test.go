@@ -1,4 +1,4 @@
-package kube
+package job
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package kube
+package job
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func parseTemplate(raw json.RawMessage) (corev1.PodTemplateSpec, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&t); err != nil {
-		return t, invalid("spec.podTemplate", "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return t, Invalid("spec.podTemplate", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return t, nil
 }
@@ -51,7 +51,7 @@ func merge(user, mine corev1.PodTemplateSpec) (all corev1.PodTemplateSpec, err e
 	}
 	merged, err := strategicpatch.StrategicMergePatch(base, patch, corev1.PodTemplateSpec{})
 	if err != nil {
-		return all, invalid("spec.podTemplate", "it cannot be merged: %v", err)
+		return all, Invalid("spec.podTemplate", "it cannot be merged: %v", err)
 	}
 	if err := json.Unmarshal(merged, &all); err != nil {
 		return all, fmt.Errorf("decode the merged Pod: %w", err)
@@ -72,17 +72,17 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 	}{{"metadata.labels", t.Labels}, {"metadata.annotations", t.Annotations}} {
 		for key := range m.keys {
 			switch {
-			case strings.HasPrefix(key, prefix), key == labelManagedBy:
-				return invalid(at+m.field, "%s is ours to set", key)
+			case strings.HasPrefix(key, prefix), key == LabelManagedBy:
+				return Invalid(at+m.field, "%s is ours to set", key)
 			case slices.Contains(selecting, key):
-				return invalid(at+m.field, "%s would make the Pod look like one of the server's; write another key", key)
+				return Invalid(at+m.field, "%s would make the Pod look like one of the server's; write another key", key)
 			case strings.HasPrefix(key, "container.apparmor.security.beta.kubernetes.io/"):
-				return invalid(at+m.field, "%s: write securityContext.appArmorProfile", key)
+				return Invalid(at+m.field, "%s: write securityContext.appArmorProfile", key)
 			}
 		}
 	}
 	if len(t.Finalizers) > 0 || len(t.OwnerReferences) > 0 || t.Name != "" || t.GenerateName != "" || t.Namespace != "" {
-		return invalid(at+"metadata", "the name, the namespace, finalizers and ownerReferences are ours to set; labels and annotations are yours")
+		return Invalid(at+"metadata", "the name, the namespace, finalizers and ownerReferences are ours to set; labels and annotations are yours")
 	}
 	if err := checkPod(at+"spec.", t.Spec); err != nil {
 		return err
@@ -95,7 +95,7 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 			}
 			sidecar := field == "initContainers" && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 			if c.RestartPolicy != nil && !sidecar || len(c.RestartPolicyRules) > 0 {
-				return invalid(name+"restartPolicy", "a container is run once; what is tried again says spec.retry")
+				return Invalid(name+"restartPolicy", "a container is run once; what is tried again says spec.retry")
 			}
 		}
 	}
@@ -105,28 +105,28 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 func checkPod(at string, p corev1.PodSpec) error {
 	switch {
 	case p.HostNetwork:
-		return invalid(at+"hostNetwork", "an agent does not get the node's network")
+		return Invalid(at+"hostNetwork", "an agent does not get the node's network")
 	case p.HostPID:
-		return invalid(at+"hostPID", "an agent does not see the node's processes")
+		return Invalid(at+"hostPID", "an agent does not see the node's processes")
 	case p.HostIPC:
-		return invalid(at+"hostIPC", "an agent does not get the node's shared memory")
+		return Invalid(at+"hostIPC", "an agent does not get the node's shared memory")
 	case p.ShareProcessNamespace != nil && *p.ShareProcessNamespace:
-		return invalid(at+"shareProcessNamespace", "other containers would see the agent's processes, and the runner would not be the first")
+		return Invalid(at+"shareProcessNamespace", "other containers would see the agent's processes, and the runner would not be the first")
 	case p.AutomountServiceAccountToken != nil && *p.AutomountServiceAccountToken:
-		return invalid(at+"automountServiceAccountToken", "an agent gets no token by itself; mount a projected one, with its own audience")
+		return Invalid(at+"automountServiceAccountToken", "an agent gets no token by itself; mount a projected one, with its own audience")
 	case p.RestartPolicy != "" && p.RestartPolicy != corev1.RestartPolicyNever:
-		return invalid(at+"restartPolicy", "%s would run the agent twice; what is tried again says spec.retry", p.RestartPolicy)
+		return Invalid(at+"restartPolicy", "%s would run the agent twice; what is tried again says spec.retry", p.RestartPolicy)
 	case p.ActiveDeadlineSeconds != nil:
-		return invalid(at+"activeDeadlineSeconds", "write spec.limits.deadline: it ends the agent and keeps its record")
+		return Invalid(at+"activeDeadlineSeconds", "write spec.limits.deadline: it ends the agent and keeps its record")
 	case p.TerminationGracePeriodSeconds != nil:
-		return invalid(at+"terminationGracePeriodSeconds", "the runner needs its own %d seconds to end an agent and to say how", graceSeconds)
+		return Invalid(at+"terminationGracePeriodSeconds", "the runner needs its own %d seconds to end an agent and to say how", GraceSeconds)
 	}
 	for _, v := range p.Volumes {
 		if strings.HasPrefix(v.Name, ours) {
-			return invalid(fmt.Sprintf("%svolumes[%s]", at, v.Name), "names in %s are ours", ours)
+			return Invalid(fmt.Sprintf("%svolumes[%s]", at, v.Name), "names in %s are ours", ours)
 		}
 		if v.HostPath != nil {
-			return invalid(fmt.Sprintf("%svolumes[%s].hostPath", at, v.Name), "an agent does not get the node's files; use a PersistentVolumeClaim")
+			return Invalid(fmt.Sprintf("%svolumes[%s].hostPath", at, v.Name), "an agent does not get the node's files; use a PersistentVolumeClaim")
 		}
 	}
 	s := p.SecurityContext
@@ -138,7 +138,7 @@ func checkPod(at string, p corev1.PodSpec) error {
 		return err
 	}
 	if len(s.Sysctls) > 0 {
-		return invalid(at+"sysctls", "an agent does not set the kernel's")
+		return Invalid(at+"sysctls", "an agent does not set the kernel's")
 	}
 	return checkProfiles(at, s.SeccompProfile, s.AppArmorProfile, s.SELinuxOptions)
 }
@@ -148,38 +148,38 @@ func checkProfiles(at string, seccomp *corev1.SeccompProfile, armor *corev1.AppA
 	const instead = "Unconfined is not for agents; leave it out for RuntimeDefault, or name a Localhost profile"
 	switch {
 	case seccomp != nil && seccomp.Type == corev1.SeccompProfileTypeUnconfined:
-		return invalid(at+"seccompProfile", instead)
+		return Invalid(at+"seccompProfile", instead)
 	case armor != nil && armor.Type == corev1.AppArmorProfileTypeUnconfined:
-		return invalid(at+"appArmorProfile", instead)
+		return Invalid(at+"appArmorProfile", instead)
 	case selinux != nil && (selinux.Type != "" || selinux.User != "" || selinux.Role != ""):
-		return invalid(at+"seLinuxOptions", "an agent has the node's usual type; only level may be chosen")
+		return Invalid(at+"seLinuxOptions", "an agent has the node's usual type; only level may be chosen")
 	}
 	return nil
 }
 
 func checkUser(at string, nonRoot *bool, user *int64) error {
 	if nonRoot != nil && !*nonRoot {
-		return invalid(at+"runAsNonRoot", "an agent does not run as root")
+		return Invalid(at+"runAsNonRoot", "an agent does not run as root")
 	}
 	if user != nil && *user == 0 {
-		return invalid(at+"runAsUser", "an agent does not run as root; write another user id")
+		return Invalid(at+"runAsUser", "an agent does not run as root; write another user id")
 	}
 	return nil
 }
 
 func checkContainer(at string, c corev1.Container) error {
 	if strings.HasPrefix(c.Name, ours) {
-		return invalid(strings.TrimSuffix(at, "."), "names in %s are ours", ours)
+		return Invalid(strings.TrimSuffix(at, "."), "names in %s are ours", ours)
 	}
 	for _, m := range c.VolumeMounts {
 		m.MountPath = path.Clean(m.MountPath)
 		for _, dir := range []string{tallyman.PodRunnerDir, tallyman.PodInstall, tallyman.PodState, tallyman.PodChannel, tallyman.PodSecrets, tallyman.PodRoots} {
 			if m.MountPath == dir || strings.HasPrefix(m.MountPath, dir+"/") {
-				return invalid(at+"volumeMounts", "%s is where the runner lives; mount elsewhere", m.MountPath)
+				return Invalid(at+"volumeMounts", "%s is where the runner lives; mount elsewhere", m.MountPath)
 			}
 		}
 		if m.Name == ours+"runner" || strings.HasPrefix(m.Name, ours+"channel") || strings.HasPrefix(m.Name, ours+"state") || strings.HasPrefix(m.Name, ours+"secret-") {
-			return invalid(at+"volumeMounts", "the volume %s is for the runner alone", m.Name)
+			return Invalid(at+"volumeMounts", "the volume %s is for the runner alone", m.Name)
 		}
 	}
 	s := c.SecurityContext
@@ -189,13 +189,13 @@ func checkContainer(at string, c corev1.Container) error {
 	at += "securityContext."
 	switch {
 	case s.Privileged != nil && *s.Privileged:
-		return invalid(at+"privileged", "an agent does not get the node")
+		return Invalid(at+"privileged", "an agent does not get the node")
 	case s.AllowPrivilegeEscalation != nil && *s.AllowPrivilegeEscalation:
-		return invalid(at+"allowPrivilegeEscalation", "an agent does not get more rights than it was started with")
+		return Invalid(at+"allowPrivilegeEscalation", "an agent does not get more rights than it was started with")
 	case s.ProcMount != nil && *s.ProcMount != corev1.DefaultProcMount:
-		return invalid(at+"procMount", "%s would show the node's kernel; leave it out", *s.ProcMount)
+		return Invalid(at+"procMount", "%s would show the node's kernel; leave it out", *s.ProcMount)
 	case s.Capabilities != nil && len(s.Capabilities.Add) > 0:
-		return invalid(at+"capabilities.add", "an agent gets no capabilities, %s neither", s.Capabilities.Add[0])
+		return Invalid(at+"capabilities.add", "an agent gets no capabilities, %s neither", s.Capabilities.Add[0])
 	}
 	if err := checkProfiles(at, s.SeccompProfile, s.AppArmorProfile, s.SELinuxOptions); err != nil {
 		return err
@@ -206,10 +206,10 @@ func checkContainer(at string, c corev1.Container) error {
 // checkAgent refuses what is ours in the agent's own container.
 func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 	if c.TerminationMessagePath != "" {
-		return invalid(at+"terminationMessagePath", "the runner's last word is written where a cluster looks for it")
+		return Invalid(at+"terminationMessagePath", "the runner's last word is written where a cluster looks for it")
 	}
 	if c.Image != "" && spec.Image != "" && c.Image != spec.Image {
-		return invalid(at+"image", "spec.image is another; write one of them")
+		return Invalid(at+"image", "spec.image is another; write one of them")
 	}
 	if err := checkVariables(at+"env", c.Env, spec.EnvFrom); err != nil {
 		return err
@@ -219,15 +219,15 @@ func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 	}
 	switch {
 	case c.WorkingDir != "":
-		return invalid(at+"workingDir", "write it as spec.workspace.path: the runner starts the agent there")
+		return Invalid(at+"workingDir", "write it as spec.workspace.path: the runner starts the agent there")
 	case len(c.Command) > 0:
-		return invalid(at+"command", "the runner is the first process of this container; the agent's command is spec.command")
+		return Invalid(at+"command", "the runner is the first process of this container; the agent's command is spec.command")
 	case len(c.Args) > 0:
-		return invalid(at+"args", "the runner is the first process of this container; the agent's command is spec.command")
+		return Invalid(at+"args", "the runner is the first process of this container; the agent's command is spec.command")
 	}
 	for _, m := range c.VolumeMounts {
 		if p := path.Clean(m.MountPath); p == tallyman.PodHome || p == tallyman.PodTmp || p == tallyman.PodWork {
-			return invalid(at+"volumeMounts", "%s is the attempt's own, and empty when it starts; mount elsewhere, and name that path as spec.workspace to work there", m.MountPath)
+			return Invalid(at+"volumeMounts", "%s is the attempt's own, and empty when it starts; mount elsewhere, and name that path as spec.workspace to work there", m.MountPath)
 		}
 	}
 	return nil
@@ -238,10 +238,10 @@ func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 func checkVariables(at string, env []corev1.EnvVar, sources []tallyman.EnvSource) error {
 	for _, v := range env {
 		if strings.HasPrefix(v.Name, "TALLYMAN_") {
-			return invalid(at, "%s is ours to set", v.Name)
+			return Invalid(at, "%s is ours to set", v.Name)
 		}
 		if slices.ContainsFunc(sources, func(s tallyman.EnvSource) bool { return s.SecretRef != nil && s.SecretRef.Key == v.Name }) {
-			return invalid(at, "%s is in spec.envFrom too; write it once", v.Name)
+			return Invalid(at, "%s is in spec.envFrom too; write it once", v.Name)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package kube
+package job
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ import (
 
 // What every Pod of ours has.
 const (
-	initContainer = "tallyman-init"
+	InitContainer = "tallyman-init"
 	ours          = "tallyman-" // heads the names of containers and volumes that are ours
 
 	tokenLife    = int64(3600)  // seconds; the kubelet renews it
 	uid          = int64(10001) // of containers whose agent does not say
-	graceSeconds = int64(45)    // from TERM to KILL: the runner's own stop order, the final event
+	GraceSeconds = int64(45)    // from TERM to KILL: the runner's own stop order, the final event
 )
 
 // template is the Pod of an attempt: the agent's podTemplate, and ours over it.
@@ -53,7 +53,7 @@ func (c Cluster) ours(w Work, user corev1.PodTemplateSpec) (corev1.PodTemplateSp
 		t.Annotations[annotationCA] = c.CA
 	}
 	if limit := w.Spec.Limits.Deadline; limit != nil && *limit > 0 && w.Spec.Runner == tallyman.RunnerBare {
-		t.Annotations[annotationLimit] = limit.String()
+		t.Annotations[AnnotationDeadline] = limit.String()
 	}
 	agent, err := c.agent(w, user)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c Cluster) ours(w Work, user corev1.PodTemplateSpec) (corev1.PodTemplateSp
 	}
 	t.Spec = corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
-		TerminationGracePeriodSeconds: new(graceSeconds),
+		TerminationGracePeriodSeconds: new(GraceSeconds),
 		ActiveDeadlineSeconds:         c.deadline(w.Spec.Limits),
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
@@ -73,10 +73,10 @@ func (c Cluster) ours(w Work, user corev1.PodTemplateSpec) (corev1.PodTemplateSp
 	t.Spec.Volumes = c.volumes(w.Spec)
 	if runnerOf(w.Spec) == tallyman.RunnerInject {
 		if c.RunnerImage == "" {
-			return t, invalid("spec.runner", "inject needs the image that holds the runner; the server has none: start it with --runner-image, or write image or bare")
+			return t, Invalid("spec.runner", "inject needs the image that holds the runner; the server has none: start it with --runner-image, or write image or bare")
 		}
 		t.Spec.InitContainers = []corev1.Container{{
-			Name: initContainer, Image: c.tagged(c.RunnerImage), ImagePullPolicy: corev1.PullIfNotPresent,
+			Name: InitContainer, Image: c.tagged(c.RunnerImage), ImagePullPolicy: corev1.PullIfNotPresent,
 			Command:      []string{tallyman.PodRunner, "install", tallyman.PodInstall},
 			VolumeMounts: []corev1.VolumeMount{{Name: ours + "runner", MountPath: tallyman.PodInstall}},
 			Resources:    small,
@@ -94,7 +94,7 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 		a.Image = c.tagged(given.Image)
 	}
 	if a.Image == "" {
-		return a, invalid("spec.image", "is missing: an attempt in a cluster needs an image")
+		return a, Invalid("spec.image", "is missing: an attempt in a cluster needs an image")
 	}
 	if given.ImagePullPolicy == "" {
 		a.ImagePullPolicy = corev1.PullIfNotPresent
@@ -109,7 +109,7 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 		return c.bare(w, a)
 	}
 	if spec.Harness == "exec" && len(spec.Command) == 0 {
-		return a, invalid("spec.command", "is missing: what an image would run by itself cannot be looked up, so runner: %s needs the command line; with runner: bare the image's own is run", runnerOf(spec))
+		return a, Invalid("spec.command", "is missing: what an image would run by itself cannot be looked up, so runner: %s needs the command line; with runner: bare the image's own is run", runnerOf(spec))
 	}
 	program := path.Join(tallyman.PodRunnerDir, "tallyman-runner")
 	if spec.Runner == tallyman.RunnerImage {
@@ -128,29 +128,6 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 		corev1.VolumeMount{Name: ours + "tmp", MountPath: tallyman.PodTmp},
 		corev1.VolumeMount{Name: ours + "workspace", MountPath: tallyman.PodWork},
 	)
-	return a, nil
-}
-
-// maxPromptVar is how many bytes a prompt may have that is a variable.
-const maxPromptVar = min(100<<10, tallyman.MaxInline) // the kernel takes 128 KiB
-
-// bare completes the container of an image that is run as it is: what a runner
-// would tell the agent, it is told by variables.
-func (c Cluster) bare(w Work, a corev1.Container) (corev1.Container, error) {
-	if err := checkBare(w.Spec); err != nil {
-		return a, err
-	}
-	if w.Bytes > maxPromptVar || int64(len(w.Prompt)) < w.Bytes {
-		return a, invalid("prompt", "has %d bytes; with runner: bare it is the variable TALLYMAN_PROMPT, which holds %d; give it as a file in podTemplate, or write runner: inject", w.Bytes, maxPromptVar)
-	}
-	a.Command = w.Spec.Command
-	told := []tallyman.EnvVar{
-		{Name: "TALLYMAN_RUN", Value: w.Run.Name}, {Name: "TALLYMAN_RUN_ID", Value: w.Run.ID},
-		{Name: "TALLYMAN_ATTEMPT_NO", Value: strconv.Itoa(w.Attempt)}, {Name: "TALLYMAN_PROMPT", Value: w.Prompt},
-	}
-	for _, v := range append(told, w.Spec.Env...) {
-		a.Env = append(a.Env, corev1.EnvVar{Name: v.Name, Value: strings.ReplaceAll(v.Value, "$", "$$")})
-	}
 	return a, nil
 }
 
@@ -234,7 +211,7 @@ func (c Cluster) deadline(l tallyman.Limits) *int64 {
 	if l.Deadline == nil || *l.Deadline == 0 {
 		return nil
 	}
-	all := l.Deadline.D() + c.Pull + c.Setup + c.Drain + time.Duration(graceSeconds)*time.Second + margin
+	all := l.Deadline.D() + c.Pull + c.Setup + c.Drain + time.Duration(GraceSeconds)*time.Second + margin
 	return new(int64((all + time.Second - 1) / time.Second))
 }
 
@@ -257,7 +234,7 @@ var (
 	standard = corev1.ResourceRequirements{Requests: quantities("250m", "512Mi"), Limits: quantities("2", "4Gi")}
 )
 
-func invalid(field, format string, args ...any) error {
+func Invalid(field, format string, args ...any) error {
 	return &tallyman.Error{Code: tallyman.Invalid, Reason: tallyman.InvalidSpec, Message: field + ": " + fmt.Sprintf(format, args...)}
 }
 

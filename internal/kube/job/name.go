@@ -1,4 +1,4 @@
-package kube
+package job
 
 import (
 	"crypto/sha256"
@@ -15,9 +15,9 @@ const (
 	hashSize = 8
 )
 
-// JobName is the name of an attempt's object: the run's, and from the second
+// Name is the name of an attempt's object: the run's, and from the second
 // attempt on its number.
-func JobName(run string, attempt int) string {
+func Name(run string, attempt int) string {
 	if attempt > 1 {
 		run += "-" + strconv.Itoa(attempt)
 	}
@@ -62,20 +62,20 @@ func fit(name string, allowed func(rune) bool, notAtEnds string, fold func(strin
 
 // Labels and annotations of what we make. We touch only what carries them.
 const (
-	labelManagedBy = "app.kubernetes.io/managed-by"
-	managedBy      = "tallyman"
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "tallyman"
 	prefix         = "tallyman.dev/"
-	labelRun       = prefix + "run"     // the run's id
-	labelAttempt   = prefix + "attempt" // its number
+	LabelRun       = prefix + "run"     // the run's id
+	LabelAttempt   = prefix + "attempt" // its number
 	labelAgent     = prefix + "agent"
 	labelSkill     = prefix + "skill"
-	labelRunner    = prefix + "runner" // bare, where there is none
+	LabelRunner    = prefix + "runner" // bare, where there is none
 
-	annotationRun    = prefix + "run-name"
-	annotationLabels = prefix + "labels"    // the run's own, as JSON
-	annotationCA     = prefix + "server-ca" // PEM
-	annotationWoken  = prefix + "woken"     // when we last made the Job controller look
-	annotationLimit  = prefix + "deadline"  // of an agent without a runner
+	annotationRun      = prefix + "run-name"
+	annotationLabels   = prefix + "labels"    // the run's own, as JSON
+	annotationCA       = prefix + "server-ca" // PEM
+	AnnotationWoken    = prefix + "woken"     // when we last made the Job controller look
+	AnnotationDeadline = prefix + "deadline"  // of an agent without a runner
 )
 
 // skillLabel is the run's label that names its skill.
@@ -125,9 +125,9 @@ func isDomain(s string) bool {
 	return true
 }
 
-// refOf reads an object's labels.
-func refOf(labels map[string]string) (tallyman.AttemptRef, bool) {
-	n, err := strconv.Atoi(labels[labelAttempt])
-	ref := tallyman.AttemptRef{RunID: labels[labelRun], Number: n}
-	return ref, err == nil && n > 0 && labels[labelManagedBy] == managedBy && tallyman.IsRunID(ref.RunID)
+// RefOf reads an object's labels.
+func RefOf(labels map[string]string) (tallyman.AttemptRef, bool) {
+	n, err := strconv.Atoi(labels[LabelAttempt])
+	ref := tallyman.AttemptRef{RunID: labels[LabelRun], Number: n}
+	return ref, err == nil && n > 0 && labels[LabelManagedBy] == ManagedBy && tallyman.IsRunID(ref.RunID)
 }
