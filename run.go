@@ -172,7 +172,7 @@ type Attempt struct {
 	KeyHash []byte   `json:"-"` // SHA-256 of the attempt key
 	Final   *Outcome `json:"-"` // what the runner's last event said
 	Gone    bool     `json:"-"` // its processes are known to be gone: the slot is free
-	Object  string   `json:"-"` // what the backend has made for it: a Job's UID; "" where it keeps none
+	Object  string   `json:"-"` // what the backend has made for it, as it calls it; "" where it keeps none
 	Owed    bool     `json:"-"` // gone, and History lacks events that its journal has
 }
 

@@ -295,13 +295,14 @@ func TestOneAttemptThatCannotBeSeenHoldsUpNoOther(t *testing.T) {
 	s := play(t, "start with key@0", func(s *stage) {
 		other := s.active[0]
 		other.Attempt.RunID = "01JZ0000000000000000000002"
-		s.active = append([]tallyman.Active{other}, s.active...)
+		s.active = append([]tallyman.Active{other, other}, s.active...)
 		s.serve()
-		s.at(1, func() { s.active = s.active[:1] }) // it would be started again and again
+		s.at(1, func() { s.active = s.active[:2] }) // it would be started again and again
 		for second := range 120 {
 			s.at(second+2, func() {})
 		}
 	})
+	// What keeps both of them is said once, now and a minute later.
 	if n := strings.Count(s.log.String(), "another attempt cannot be observed"); n != 2 {
 		t.Errorf("%d lines in two minutes:\n%s", n, s.log.String())
 	}

@@ -164,8 +164,10 @@ func (x *Executor) pass(ctx context.Context) error {
 		return err
 	}
 	var errs []error
+	told := map[string]bool{}
 	for _, a := range active {
-		if err := x.drive(ctx, a); err != nil {
+		if err := x.drive(ctx, a); err != nil && !told[err.Error()] {
+			told[err.Error()] = true // what keeps one often keeps a thousand
 			errs = append(errs, err)
 		}
 	}
@@ -239,7 +241,7 @@ func (x *Executor) factsOf(a tallyman.Active, obs tallyman.Observation) Facts {
 	if f.StartedAt == nil {
 		f.StartedAt = obs.StartedAt
 	}
-	f.Late = x.late(a.Attempt)
+	f.Late = x.late(a.Attempt, obs)
 	if a.Run.StopRequestedAt != nil {
 		f.StopReason, f.StopAt, f.StopMessage = a.Run.StopReason, *a.Run.StopRequestedAt, a.Run.Message
 	}
@@ -321,7 +323,7 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active, obs tallyman.O
 		m.since = time.Now()
 	}
 	never := obs.Blocked != nil && obs.Blocked.Hopeless
-	if obs.Deaf && (never || a.Run.StopRequestedAt != nil || x.late(a.Attempt) != "") {
+	if obs.Deaf && (never || a.Run.StopRequestedAt != nil || x.late(a.Attempt, obs) != "") {
 		return x.backend.Kill(ctx, a.Attempt)
 	}
 	if err := x.held(ctx, a, obs.Blocked); err != nil || obs.Deaf {
@@ -340,7 +342,7 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active, obs tallyman.O
 		}
 		return nil
 	}
-	if late := x.late(a.Attempt); late != "" {
+	if late := x.late(a.Attempt, obs); late != "" {
 		if !m.lateTold {
 			m.lateTold = true
 			x.channel.Stop(ref, tallyman.StopOrder{Reason: tallyman.StartTimeout, Message: "the agent was not started within " + late})
@@ -381,9 +383,10 @@ func (x *Executor) awaitDrain(ctx context.Context, a tallyman.Attempt, m *memory
 	return nil
 }
 
-// late says how long a start may take, when this one has taken longer.
-func (x *Executor) late(a tallyman.Attempt) string {
-	if x.patience.Start <= 0 || a.StartedAt != nil || a.Final != nil || time.Since(x.began(a)) < x.patience.Start {
+// late says how long a start may take, when this one has taken longer. One that
+// the backend has seen is no less a start while its journal cannot be written.
+func (x *Executor) late(a tallyman.Attempt, obs tallyman.Observation) string {
+	if x.patience.Start <= 0 || a.StartedAt != nil || obs.StartedAt != nil || a.Final != nil || time.Since(x.began(a)) < x.patience.Start {
 		return ""
 	}
 	return x.patience.Start.String()

@@ -72,6 +72,16 @@ func TestAnAttemptThatHasNotBegun(t *testing.T) {
 				s.at(61, func() {})
 			},
 		},
+		"one that its backend sees at work is not late": {
+			"start with key@0\nend Completed@90\ngone@90\nforget@90",
+			func(s *stage) {
+				s.serve()
+				s.at(1, func() { s.pends(nil); s.obs.StartedAt = new(s.began) })
+				time.Sleep(time.Until(s.began.Add(89 * time.Second)))
+				s.at(90, func() { s.falls(&tallyman.Cause{Reason: tallyman.Completed}) })
+				s.at(91, func() {})
+			},
+		},
 		"its backend cannot be asked: it waits, and nothing is done": {
 			"wait NoBackend: no route@0\nstart with key@7\nwait no more@8",
 			func(s *stage) {

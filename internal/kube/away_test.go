@@ -51,23 +51,26 @@ func TestAClusterThatIsAway(t *testing.T) {
 }
 
 // A namespace that may not be looked at keeps nobody from seeing the others:
-// only of what is in none of them nothing is known.
+// only of what was made there nothing is known, and of what may have been.
 func TestANamespaceThatMayNotBeLookedAt(t *testing.T) {
 	running := podThat(corev1.PodRunning, tallyman.RunnerInject, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Now())}})
 	for name, c := range map[string]struct {
 		memory  []client.Object
 		attempt tallyman.Attempt
 		want    tallyman.Observation
-		hidden  bool
+		says    string
 	}{
-		"it is at work where we look":       {[]client.Object{running}, tallyman.Attempt{Object: "pod"}, tallyman.Observation{Running: true}, false},
-		"it was never started":              {nil, tallyman.Attempt{}, tallyman.Observation{}, false},
-		"what was made for it is nowhere":   {nil, tallyman.Attempt{Object: "pod"}, tallyman.Observation{}, true},
-		"its runner was heard from nowhere": {nil, tallyman.Attempt{Journal: "J"}, tallyman.Observation{}, true},
+		"it is at work where we look":       {[]client.Object{running}, tallyman.Attempt{Object: "agents/pod"}, tallyman.Observation{Running: true}, ""},
+		"it was never started":              {nil, tallyman.Attempt{}, tallyman.Observation{}, ""},
+		"what was made for it is gone":      {nil, tallyman.Attempt{Object: "agents/pod"}, tallyman.Observation{Gone: true}, ""},
+		"what was made for it is hidden":    {nil, tallyman.Attempt{Object: "hidden/pod"}, tallyman.Observation{}, "no role in hidden"},
+		"its namespace is ours no more":     {nil, tallyman.Attempt{Object: "old/pod"}, tallyman.Observation{}, "add it to --namespaces"},
+		"its runner was heard from nowhere": {nil, tallyman.Attempt{Journal: "J"}, tallyman.Observation{}, "no role in hidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := known(t, Options{Namespaces: []string{"hidden"}}, nil, c.memory...)
-			forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no role in hidden"))
+			forbidden := error(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no role in hidden")))
+			b.seen.places[1].broken.Store(&forbidden)
 			b.live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 				if (&client.ListOptions{}).ApplyOptions(o).Namespace == "hidden" {
 					return forbidden
@@ -76,7 +79,7 @@ func TestANamespaceThatMayNotBeLookedAt(t *testing.T) {
 			}})
 			c.attempt.RunID, c.attempt.Number = attempt.RunID, 1
 			o, err := b.Observe(t.Context(), c.attempt)
-			if (err != nil) != c.hidden || c.hidden && !strings.Contains(err.Error(), "no role in hidden") {
+			if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("it says %v", err)
 			}
 			if o.Running != c.want.Running || o.Gone != c.want.Gone {

@@ -137,7 +137,7 @@ func (b *Backend) object(ctx context.Context, w tallyman.Assignment) (client.Obj
 }
 
 // Start makes the attempt's object. One that is there already must be the
-// attempt's own. It returns the object's UID.
+// attempt's own. It returns which one it is.
 func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, error) {
 	object, err := b.object(ctx, w)
 	if err != nil {
@@ -150,7 +150,7 @@ func (b *Backend) Start(ctx context.Context, w tallyman.Assignment) (string, err
 	if err != nil {
 		return "", refused(err)
 	}
-	return string(object.GetUID()), nil
+	return observe.Object(object), nil
 }
 
 // Preview is the object that Start would make, as JSON.
@@ -171,7 +171,7 @@ func (b *Backend) adopt(ctx context.Context, attempt tallyman.AttemptRef, object
 		return "", &tallyman.Error{Code: tallyman.Conflict, Reason: tallyman.BackendError,
 			Message: fmt.Sprintf("%s/%s is taken by another object, which is not of this attempt", object.GetNamespace(), object.GetName())}
 	}
-	return string(object.GetUID()), nil
+	return observe.Object(object), nil
 }
 
 // refused judges an API server's answer to the making of an object: an error
@@ -212,7 +212,7 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if s.Unrecorded(a) {
 		return tallyman.Observation{}, nil
 	}
-	if pod := b.scribe.writing(a.Ref()); s.Pod == nil && pod != nil {
+	if pod := b.scribe.writing(a); s.Pod == nil && pod != nil {
 		s.Pod, s.Bare = pod, true
 	}
 	s.Made, s.Now, s.Patience = a.Object != "", b.clock.now(), b.o.Cluster.Pull
@@ -224,9 +224,9 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	if a.Journal != "" && !s.Bare {
 		o.Deaf = false // its runner was heard, whatever the informers know of it
 	}
-	if s.Bare && o.Gone && s.Pod != nil && a.Final == nil && !b.scribe.finished(s.Pod, s.Now) {
+	if s.Bare && o.Gone && s.Pod != nil && a.Final == nil && !b.scribe.finished(s.Pod) {
 		// It is over when its journal is.
-		return tallyman.Observation{Running: true, Deaf: true, Process: o.Process, Evidence: o.Evidence}, nil
+		return tallyman.Observation{Running: true, Deaf: true, StartedAt: o.StartedAt, Process: o.Process, Evidence: o.Evidence}, nil
 	}
 	if o.Gone && s.Pod != nil && !a.Gone && s.Lost() == nil { // a lost node shows no logs
 		b.addOutput(ctx, s.Pod, o.Evidence, a.Journal == "")
@@ -235,12 +235,17 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	return o, nil
 }
 
-// ask looks for an attempt's objects at the API server. A namespace that may
-// not be looked at matters only where they are in no other.
+// ask looks for an attempt's objects at the API server: in the namespace of
+// what was made for it, and in all of them before that is recorded. One that
+// may not be looked at matters then only where they are in no other.
 func (b *Backend) ask(ctx context.Context, ref tallyman.AttemptRef, object string) (observe.Scene, error) {
 	var s observe.Scene
 	var errs []error
-	for _, ns := range b.seen.namespaces {
+	namespaces := b.seen.namespaces
+	if one, recorded := namespaceIn(object); recorded {
+		namespaces = []string{one}
+	}
+	for _, ns := range namespaces {
 		options := []client.ListOption{client.InNamespace(ns), labelsOf(ref)}
 		var jobs batchv1.JobList
 		var pods corev1.PodList
@@ -275,6 +280,8 @@ func (b *Backend) Kill(ctx context.Context, a tallyman.Attempt) error {
 		return unreachable(err)
 	}
 	switch {
+	case s.Pod != nil && s.Bare && observe.HasEnded(s.Pod) && !b.scribe.finished(s.Pod):
+		return nil // its log goes with it
 	case s.Pod != nil && s.Bare && !observe.StartOf(s.Pod).IsZero():
 		return b.deletePod(ctx, s.Pod, b.o.Grace) // nobody but the kubelet asks it to end
 	case s.Pod != nil:

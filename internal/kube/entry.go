@@ -24,7 +24,6 @@ type entry struct {
 	next    uint64
 	epoch   int64
 	place   place
-	tail    []string // the last lines
 	pending [][]byte
 }
 
@@ -38,7 +37,7 @@ func (s *scribe) writeOnce(ctx context.Context, p *page, pod *corev1.Pod) error 
 		return err
 	}
 	if e.next, err = s.history.Next(ctx, e.journal); err != nil {
-		return err
+		return refusal(err)
 	}
 	w, verdict, err := s.control.Greet(ctx, ref, tallyman.Proof{Pod: string(pod.UID)}, tallyman.Hello{JournalID: e.journal, LastCursor: e.next - 1})
 	if err != nil || verdict != tallyman.HelloWelcome {
@@ -52,7 +51,7 @@ func (s *scribe) writeOnce(ctx context.Context, p *page, pod *corev1.Pod) error 
 			return err
 		}
 	} else if e.place, err = s.placeOf(ctx, e.journal, e.next); err != nil {
-		return err
+		return refusal(err)
 	}
 	if err := e.report(ctx, tallyman.Fact{Cursor: 1, Kind: tallyman.FactStarted, At: began}); err != nil {
 		return err
@@ -119,7 +118,7 @@ func (e *entry) flush(ctx context.Context) error {
 	}
 	next, err := e.history.Append(ctx, e.journal, e.next, e.pending)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errRefused, err)
+		return refusal(err)
 	}
 	e.next, e.pending = next, nil
 	return nil
@@ -143,17 +142,20 @@ func (e *entry) read(ctx context.Context, follow bool) (half *tallyman.Event, er
 	}
 	defer body.Close()
 	lines, skip := newLogLines(body), e.place
+	last, fresh := observe.StartOf(e.pod), e.place.at.IsZero()
 	for {
 		at, text, err := lines.next()
-		fresh := text != nil && !skip.has(at)
+		if !at.IsZero() {
+			last, fresh = at, !skip.has(at)
+		} // else the kubelet itself has something to say: it goes with the line before
 		if err != nil {
-			if fresh {
-				half = new(lineEvent(at, text))
+			if text != nil && fresh {
+				half = new(lineEvent(last, text))
 			}
 			return half, errors.Join(e.flush(ctx), unlessEnd(err))
 		}
-		if fresh {
-			e.write(lineEvent(at, text))
+		if text != nil && fresh {
+			e.write(lineEvent(last, text))
 		}
 		if len(e.pending) >= batch || !lines.more() {
 			if err := e.flush(ctx); err != nil {
@@ -165,8 +167,7 @@ func (e *entry) read(ctx context.Context, follow bool) (half *tallyman.Event, er
 
 // write adds a line of the log.
 func (e *entry) write(ev tallyman.Event) {
-	e.place.pass(ev.Time)
-	e.tail = append(e.tail[max(0, len(e.tail)-int(keptLines)+1):], cutTo(ev.Text, int(keptBytes)))
+	e.place.pass(ev)
 	e.add(ev)
 }
 
@@ -215,7 +216,7 @@ func (e *entry) verdict(pod *corev1.Pod, c tallyman.Cause) *tallyman.Fact {
 
 // finish writes the journal's last event and tells it.
 func (e *entry) finish(ctx context.Context, f tallyman.Fact) error {
-	for _, line := range e.tail {
+	for _, line := range e.place.tail {
 		f.Outcome.OutputTail += line + "\n"
 	}
 	agent := tallyman.ContainerState{Name: tallyman.PodAgent, Kind: tallyman.AgentContainer, ExitCode: f.Outcome.ExitCode, Output: f.Outcome.OutputTail}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -218,19 +220,33 @@ const askPeriod = 2 * time.Second
 func (in *informers) ready() error {
 	var why error
 	for _, w := range in.places {
-		if w.synced.Load() {
+		err := w.ready()
+		if err == nil {
 			return nil
 		}
-		if why != nil {
-			continue
-		}
-		if err := w.broken.Load(); err != nil {
-			why = *err
-		} else {
-			why = fmt.Errorf("the objects of namespace %s are still being listed", w.namespace)
-		}
+		why = cmp.Or(why, err)
 	}
 	return why
+}
+
+// readyIn says why a namespace is not in memory yet.
+func (in *informers) readyIn(namespace string) error {
+	for _, w := range in.places {
+		if w.namespace == namespace {
+			return w.ready()
+		}
+	}
+	return fmt.Errorf("namespace %s is not one of this server's any more; add it to --namespaces until what was made there has ended", namespace)
+}
+
+func (w *watch) ready() error {
+	if w.synced.Load() {
+		return nil
+	}
+	if err := w.broken.Load(); err != nil {
+		return *err
+	}
+	return fmt.Errorf("the objects of namespace %s are still being listed", w.namespace)
 }
 
 // all are the objects of a kind.
@@ -288,7 +304,11 @@ func labelsOf(ref tallyman.AttemptRef) client.MatchingLabels {
 // scene is what memory has of an attempt for which that object was made; "":
 // which one is not recorded yet.
 func (in *informers) scene(ref tallyman.AttemptRef, object string) (observe.Scene, error) {
-	if err := in.ready(); err != nil {
+	if namespace, recorded := namespaceIn(object); recorded {
+		if err := in.readyIn(namespace); err != nil {
+			return observe.Scene{}, err
+		}
+	} else if err := in.ready(); err != nil {
 		return observe.Scene{}, err
 	}
 	jobs, err1 := in.jobs.by(byAttempt, ref.String())
@@ -301,4 +321,10 @@ func (in *informers) scene(ref tallyman.AttemptRef, object string) (observe.Scen
 		s.Events = append(s.Events, events...)
 	}
 	return s, err
+}
+
+// namespaceIn is where an object is, once that is recorded.
+func namespaceIn(object string) (namespace string, recorded bool) {
+	namespace, _, recorded = strings.Cut(object, "/")
+	return namespace, recorded
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,7 +74,7 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	for have := range len(log) + 1 {
 		var p place
 		for _, line := range log[:have] {
-			p.pass(line)
+			p.pass(tallyman.Event{Time: line})
 		}
 		skip := p
 		var fresh []string
@@ -102,36 +103,44 @@ func TestALineThatIsNoText(t *testing.T) {
 	}
 }
 
-// The journal of a bare Pod is waited for from when it could be begun: one
-// that has ended long ago, while no server was up, has its time too.
+// The journal of a bare Pod is waited for from when it could be begun, or its
+// end was seen: one that has ended long ago, while no server was up, has its
+// time too, and so has one whose node has another clock.
 func TestAnEndWaitsForItsJournal(t *testing.T) {
+	isRunning := podThat(corev1.PodRunning, tallyman.RunnerBare, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}})
 	ended := podThat(corev1.PodFailed, tallyman.RunnerBare, terminated(3))
 	never := podThat(corev1.PodPending, tallyman.RunnerBare, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
 	unable := ended.DeepCopy()
 	observe.Agent(unable).State.Terminated.StartedAt = metav1.Unix(0, 0)
-	begun := func(since time.Duration, done bool) map[types.UID]*page {
-		return map[types.UID]*page{"pod": {since: noon.Add(since), done: done}}
-	}
 	for name, c := range map[string]struct {
 		pod   *corev1.Pod
-		pages map[types.UID]*page
-		now   time.Duration // after noon, when it ended
+		first *corev1.Pod // as its scribe saw it an hour ago, nil: it did not
+		ago   time.Duration
+		done  bool
 		want  bool
 	}{
-		"it was never at work":           {never, nil, 0, true},
-		"it could not be started":        {unable, nil, 0, true},
-		"its scribe is about to begin":   {ended, nil, time.Hour, false},
-		"its scribe has just begun":      {ended, begun(time.Hour, false), time.Hour + time.Second, false},
-		"it has had its time":            {ended, begun(time.Hour, false), time.Hour + 31*time.Second, true},
-		"it has just ended":              {ended, begun(-time.Hour, false), 29 * time.Second, false},
-		"nobody could read what it said": {ended, begun(-time.Hour, false), 31 * time.Second, true},
-		"all is written":                 {ended, begun(-time.Hour, true), time.Second, true},
+		"it was never at work":           {pod: never, want: true},
+		"it could not be started":        {pod: unable, want: true},
+		"its scribe is about to begin":   {pod: ended},
+		"its end was seen at once":       {pod: ended, first: ended, want: true},
+		"its end has just been seen":     {pod: ended, first: isRunning, ago: 29 * time.Second},
+		"nobody could read what it said": {pod: ended, first: isRunning, ago: 31 * time.Second, want: true},
+		"all is written":                 {pod: ended, first: isRunning, ago: time.Second, done: true, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &scribe{pods: c.pages}
-			if got := s.finished(c.pod, noon.Add(c.now)); got != c.want {
-				t.Errorf("finished: %t", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s := &scribe{pods: map[types.UID]*page{}}
+				if c.first != nil {
+					p := &page{pod: c.first, since: time.Now(), done: c.done}
+					s.pods["pod"] = p
+					time.Sleep(time.Hour)
+					p.sees(c.pod)
+					time.Sleep(c.ago)
+				}
+				if got := s.finished(c.pod); got != c.want {
+					t.Errorf("finished: %t", got)
+				}
+			})
 		})
 	}
 }

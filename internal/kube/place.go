@@ -20,15 +20,17 @@ import (
 type place struct {
 	at    time.Time
 	lines int
+	tail  []string       // its last lines
 	ended *tallyman.Fact // its last event is there
 }
 
-// pass goes on over a line of that time.
-func (p *place) pass(at time.Time) {
-	if !at.Equal(p.at) {
-		p.at, p.lines = at, 0
+// pass goes on over a line.
+func (p *place) pass(line tallyman.Event) {
+	if !line.Time.Equal(p.at) {
+		p.at, p.lines = line.Time, 0
 	}
 	p.lines++
+	p.tail = append(p.tail[max(0, len(p.tail)-int(keptLines)+1):], cutTo(line.Text, int(keptBytes)))
 }
 
 // has reports whether the journal has a line of that time already, of those
@@ -56,8 +58,10 @@ func (s *scribe) placeOf(ctx context.Context, journal string, next uint64) (plac
 		if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("event %d of journal %s: %w", cursor, journal, err)
 		}
+		if e.Type == tallyman.EventText {
+			p.pass(e)
+		}
 		if e.Type != tallyman.EventRunnerEnded {
-			p.pass(e.Time)
 			return nil
 		}
 		var out tallyman.Outcome
@@ -70,12 +74,8 @@ func (s *scribe) placeOf(ctx context.Context, journal string, next uint64) (plac
 	return p, err
 }
 
-// lineEvent is what a line of a log becomes. A line without a time has that of
-// now: the kubelet itself has something to say.
+// lineEvent is what a line of a log becomes.
 func lineEvent(at time.Time, line []byte) tallyman.Event {
-	if at.IsZero() {
-		at = time.Now()
-	}
 	e := tallyman.Event{Type: tallyman.EventText, Time: at.UTC().Truncate(time.Microsecond), Text: string(line)}
 	if !utf8.Valid(line) {
 		e.Text, e.RawB64 = strings.ToValidUTF8(e.Text, "\uFFFD"), line

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -47,8 +48,16 @@ type scribe struct {
 type page struct {
 	ref   tallyman.AttemptRef
 	pod   *corev1.Pod // as it was seen last
-	since time.Time   // when it could begin, or History last refused it
+	since time.Time   // by our own clock: when it could begin, its end was seen, or History last refused it
 	done  bool
+}
+
+// sees keeps the Pod as it is now.
+func (p *page) sees(pod *corev1.Pod) {
+	if observe.HasEnded(pod) && !observe.HasEnded(p.pod) {
+		p.since = time.Now()
+	}
+	p.pod = pod
 }
 
 func newScribe(b *Backend) *scribe {
@@ -63,10 +72,14 @@ const logPatience = 30 * time.Second
 // are not given up: no patience runs out meanwhile.
 var errRefused = errors.New("History does not take it")
 
-// finished reports whether the journal of a bare Pod has all that it will
-// have: its scribe says so, or has had its time. That counts from when it
-// could begin: a Pod may have ended long ago, while no server was up.
-func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
+// refusal is an error of History's.
+func refusal(err error) error { return fmt.Errorf("%w: %w", errRefused, err) }
+
+// finished reports whether the journal of a bare Pod that has ended has all
+// that it will have: its scribe says so, or has had its time. That counts from
+// what this process has seen: a Pod may have ended while no server was up, and
+// by another clock.
+func (s *scribe) finished(pod *corev1.Pod) bool {
 	agent := observe.Agent(pod)
 	if agent == nil || agent.State.Terminated == nil || observe.StartOf(pod).IsZero() {
 		return true
@@ -77,20 +90,16 @@ func (s *scribe) finished(pod *corev1.Pod, now time.Time) bool {
 	if p == nil {
 		return false // it is about to begin
 	}
-	since := p.since
-	if ended := agent.State.Terminated.FinishedAt.Time; ended.After(since) {
-		since = ended
-	}
-	return p.done || now.Sub(since) > logPatience
+	return p.done || observe.HasEnded(p.pod) && time.Since(p.since) > logPatience
 }
 
 // writing is the Pod of an attempt as it was seen last, where it has ended and
 // its journal is not finished: the Pod itself may be gone by now.
-func (s *scribe) writing(ref tallyman.AttemptRef) *corev1.Pod {
+func (s *scribe) writing(a tallyman.Attempt) *corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.pods {
-		if p.ref == ref && !p.done && observe.HasEnded(p.pod) {
+		if p.ref == a.Ref() && observe.ObjectOf(p.pod) == a.Object && !p.done && observe.HasEnded(p.pod) {
 			return p.pod
 		}
 	}
@@ -128,14 +137,14 @@ func (s *scribe) look(ctx context.Context, writing *sync.WaitGroup) {
 		}
 		there[pod.UID] = true
 		if p := s.pods[pod.UID]; p != nil {
-			p.pod = pod
+			p.sees(pod)
 			continue
 		}
 		ref, ours := job.RefOf(pod.Labels)
 		if !ours || observe.StartOf(pod).IsZero() {
 			continue
 		}
-		p := &page{ref: ref, pod: pod, since: s.backend.clock.now()}
+		p := &page{ref: ref, pod: pod, since: time.Now()}
 		s.pods[pod.UID] = p
 		writing.Go(func() { s.follow(ctx, p, pod) })
 	}
@@ -159,7 +168,7 @@ func (s *scribe) follow(ctx context.Context, p *page, pod *corev1.Pod) {
 		s.log.WarnContext(ctx, "writing the journal of a Pod without a runner", "attempt", p.ref.String(), "err", err)
 		if errors.Is(err, errRefused) {
 			s.mu.Lock()
-			p.since = s.backend.clock.now()
+			p.since = time.Now()
 			s.mu.Unlock()
 		}
 		select {
@@ -182,7 +191,7 @@ func (s *scribe) endedPod(p *page) (*corev1.Pod, error) {
 	now, there := s.backend.seen.pods.get(client.ObjectKeyFromObject(p.pod))
 	switch {
 	case there && now.UID == p.pod.UID:
-		p.pod = now
+		p.sees(now)
 	case !observe.HasEnded(p.pod):
 		return nil, tallyman.Errorf(tallyman.NotFound, "Pod %s is gone", p.pod.Name)
 	}

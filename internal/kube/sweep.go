@@ -73,7 +73,7 @@ func (b *Backend) sweepSidecars(ctx context.Context, p *corev1.Pod, now time.Tim
 		now.Sub(agent.State.Terminated.FinishedAt.Time) <= sidecarGrace {
 		return nil
 	}
-	if p.Labels[job.LabelRunner] == string(tallyman.RunnerBare) && !b.scribe.finished(p, now) {
+	if p.Labels[job.LabelRunner] == string(tallyman.RunnerBare) && !b.scribe.finished(p) {
 		return nil
 	}
 	if _, err := b.o.Kept(ctx, ref); err != nil {

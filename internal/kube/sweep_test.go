@@ -120,7 +120,7 @@ func TestSweep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := known(t, Options{Ended: time.Hour, Kept: func(context.Context, tallyman.AttemptRef) (bool, error) { return c.kept, c.err }}, []client.Object{c.object.DeepCopyObject().(client.Object)}, c.object)
-			b.scribe.pods["pod"] = &page{since: noon, done: c.done}
+			b.scribe.pods["pod"] = &page{pod: podThat(corev1.PodRunning, tallyman.RunnerBare, terminated(0)), since: time.Now(), done: c.done}
 			err := b.sweep(t.Context(), noon.Add(c.after))
 			if lost := c.err != nil && c.err != unknown; (err != nil) != lost {
 				t.Errorf("it says %v", err)
@@ -139,12 +139,12 @@ func TestDeadlinesOfBareAgents(t *testing.T) {
 		after       time.Duration
 		goes        bool
 	}{
-		"it has had its time":       {"30s", "pod", 30 * time.Second, true},
-		"it has some left":          {"30s", "pod", 29 * time.Second, false},
-		"there is no limit":         {"", "pod", time.Hour, false},
-		"a copy of another's":       {"30s", "other", time.Hour, false},
+		"it has had its time":       {"30s", "agents/pod", 30 * time.Second, true},
+		"it has some left":          {"30s", "agents/pod", 29 * time.Second, false},
+		"there is no limit":         {"", "agents/pod", time.Hour, false},
+		"a copy of another's":       {"30s", "agents/other", time.Hour, false},
 		"it is not recorded yet":    {"30s", "", time.Hour, false},
-		"how long, is not readable": {"soon", "pod", time.Hour, false},
+		"how long, is not readable": {"soon", "agents/pod", time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podThat(corev1.PodRunning, tallyman.RunnerBare, isRunning)
@@ -170,7 +170,7 @@ func TestWhatMemoryDoesNotKnow(t *testing.T) {
 	over.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	pod := podThat(corev1.PodSucceeded, tallyman.RunnerInject, terminated(0))
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "run", UID: "job", Controller: new(true)}}
-	a := tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "job"}
+	a := tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "agents/job"}
 
 	b := known(t, Options{}, []client.Object{over.DeepCopy(), pod}, over)
 	o, err := b.Observe(t.Context(), a)
@@ -198,11 +198,11 @@ func TestALostNodeIsNotAskedForLogs(t *testing.T) {
 	pod := podThat(corev1.PodRunning, tallyman.RunnerInject, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}})
 	pod.Spec.NodeName = "lost"
 	b := known(t, Options{}, nil, pod)
-	o, err := b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", Journal: "J", LastContact: new(noon)})
+	o, err := b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "agents/pod", Journal: "J", LastContact: new(noon)})
 	if err != nil || !o.Gone || o.Cause == nil || o.Cause.Reason != tallyman.NodeLost || len(o.Evidence.Containers) != 1 {
 		t.Fatalf("got %+v, %v", o, err)
 	}
-	o, err = b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "pod", LastContact: new(noon)})
+	o, err = b.Observe(t.Context(), tallyman.Attempt{RunID: attempt.RunID, Number: 1, Object: "agents/pod", LastContact: new(noon)})
 	if err != nil || o.Evidence.Containers[0].Output != "" {
 		t.Errorf("it was asked: %q, %v", o.Evidence.Containers[0].Output, err)
 	}

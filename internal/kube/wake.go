@@ -25,7 +25,7 @@ func (b *Backend) wake(ctx context.Context, now time.Time) error {
 		if !ours || j.DeletionTimestamp != nil || j.Status.Active > 0 || observe.JobEnded(j) != nil {
 			continue
 		}
-		s, err := b.seen.scene(ref, string(j.UID))
+		s, err := b.seen.scene(ref, observe.Object(j))
 		if err != nil {
 			return err
 		}

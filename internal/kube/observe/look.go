@@ -22,6 +22,9 @@ func Look(s Scene) tallyman.Observation {
 		return o
 	}
 	o.Process = string(s.Pod.UID)
+	if s.Bare {
+		o.StartedAt = TimeOf(StartOf(s.Pod))
+	}
 	agent := Agent(s.Pod)
 	// A Pod without a node that is being deleted gets none any more.
 	never := s.Pod.Spec.NodeName == "" && s.Pod.DeletionTimestamp != nil

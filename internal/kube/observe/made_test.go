@@ -14,13 +14,15 @@ import (
 // for it, and not a copy of that.
 func TestACopyIsNotTheAttempt(t *testing.T) {
 	controlled := func(uid, kind, owner string, age time.Duration) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), CreationTimestamp: metav1.NewTime(noon.Add(-age))}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", UID: types.UID(uid), CreationTimestamp: metav1.NewTime(noon.Add(-age))}}
 		if owner != "" {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, UID: types.UID(owner), Controller: new(true)}}
 		}
 		return p
 	}
-	job := func(uid string) *batchv1.Job { return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}} }
+	job := func(uid string) *batchv1.Job {
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", UID: types.UID(uid)}}
+	}
 	mine := controlled("mine", "Job", "job", time.Hour)
 	for name, c := range map[string]struct {
 		object   string
@@ -29,10 +31,10 @@ func TestACopyIsNotTheAttempt(t *testing.T) {
 		job, pod string
 	}{
 		"nothing is recorded yet":      {"", []*batchv1.Job{job("job")}, []*corev1.Pod{mine}, "job", "mine"},
-		"a younger copy of its Pod":    {"job", []*batchv1.Job{job("job")}, []*corev1.Pod{mine, controlled("copy", "", "", 0)}, "job", "mine"},
-		"a copy that another controls": {"job", nil, []*corev1.Pod{controlled("copy", "ReplicaSet", "job", 0)}, "", ""},
-		"a Job that was made again":    {"job", []*batchv1.Job{job("again")}, []*corev1.Pod{controlled("x", "Job", "again", 0)}, "", ""},
-		"a Pod without a Job":          {"alone", nil, []*corev1.Pod{controlled("copy", "", "", 0), controlled("alone", "", "", time.Hour)}, "", "alone"},
+		"a younger copy of its Pod":    {"agents/job", []*batchv1.Job{job("job")}, []*corev1.Pod{mine, controlled("copy", "", "", 0)}, "job", "mine"},
+		"a copy that another controls": {"agents/job", nil, []*corev1.Pod{controlled("copy", "ReplicaSet", "job", 0)}, "", ""},
+		"a Job that was made again":    {"agents/job", []*batchv1.Job{job("again")}, []*corev1.Pod{controlled("x", "Job", "again", 0)}, "", ""},
+		"a Pod without a Job":          {"agents/alone", nil, []*corev1.Pod{controlled("copy", "", "", 0), controlled("alone", "", "", time.Hour)}, "", "alone"},
 	} {
 		s := Scene{}.With(c.object, c.jobs, c.pods)
 		gotJob, gotPod := "", ""

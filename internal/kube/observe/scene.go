@@ -34,7 +34,7 @@ func (s Scene) None() bool { return s.Job == nil && s.Pod == nil }
 // that somebody has made. Of several Pods the youngest counts.
 func (s Scene) With(object string, jobs []*batchv1.Job, pods []*corev1.Pod) Scene {
 	for _, j := range jobs {
-		if object == "" || string(j.UID) == object {
+		if object == "" || Object(j) == object {
 			s.Job = j
 		}
 	}
@@ -52,17 +52,21 @@ func (s Scene) With(object string, jobs []*batchv1.Job, pods []*corev1.Pod) Scen
 	return s
 }
 
-// ObjectOf is the UID of the object that a Pod came from: its Job, or itself.
+// Object is how what was made for an attempt is recorded: NAMESPACE/UID.
+func Object(o client.Object) string { return o.GetNamespace() + "/" + string(o.GetUID()) }
+
+// ObjectOf is the object that a Pod came from: its Job, or itself.
 func ObjectOf(p *corev1.Pod) string {
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		if owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() {
-			return string(owner.UID)
+			return p.Namespace + "/" + string(owner.UID)
 		}
 		return "" // somebody else's
 	}
-	return string(p.UID)
+	return Object(p)
 }
 
+// Objects are those that are there.
 func (s Scene) Objects() []client.Object {
 	var all []client.Object
 	if s.Job != nil {
