@@ -42,8 +42,8 @@ var house = map[string][]string{
 	"internal/runner":       {"journal", "harness", "mask", "render", "fault"}, // a process of its own that is made of these
 	"internal/local":        {"runner", "journal", "envfrom", "fault"},         // it kills what a dead runner left, and reads its journal
 	"internal/kube":         {"envfrom", "kube/job", "kube/observe"},           // both backends resolve what an agent declares; it makes the one and asks for the other
-	"internal/kube/job":     {},
-	"internal/kube/observe": {"kube/job"}, // it knows an attempt's objects by what was written on them
+	"internal/kube/job":     {"envfrom"},                                       // of variables of one name the last wins, wherever an agent runs
+	"internal/kube/observe": {"kube/job"},                                      // it knows an attempt's objects by what was written on them
 	"internal/gateway":      {"fault"},
 	"api/v1alpha1":          {},
 	"api/crd":               {"catalog"},                 // writes the schema from the lists by which agent files are checked

@@ -9,10 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/envfrom"
 )
-
-// maxPromptVar is how many bytes a prompt may have that is a variable.
-const maxPromptVar = min(100<<10, tallyman.MaxInline) // the kernel takes 128 KiB
 
 // bare completes the container of an image that is run as it is: what a runner
 // would tell the agent, it is told by variables.
@@ -20,15 +18,15 @@ func (c Cluster) bare(w Work, a corev1.Container) (corev1.Container, error) {
 	if err := checkBare(w.Spec); err != nil {
 		return a, err
 	}
-	if w.Bytes > maxPromptVar || int64(len(w.Prompt)) < w.Bytes {
-		return a, Invalid("prompt", "has %d bytes; with runner: bare it is the variable TALLYMAN_PROMPT, which holds %d; give it as a file in podTemplate, or write runner: inject", w.Bytes, maxPromptVar)
+	if w.Bytes > tallyman.MaxInline || int64(len(w.Prompt)) < w.Bytes {
+		return a, Invalid("prompt", "has %d bytes; with runner: bare it is the variable TALLYMAN_PROMPT, which holds %d; give it as a file in podTemplate, or write runner: inject", w.Bytes, tallyman.MaxInline)
 	}
 	a.Command = w.Spec.Command
 	told := []tallyman.EnvVar{
 		{Name: "TALLYMAN_RUN", Value: w.Run.Name}, {Name: "TALLYMAN_RUN_ID", Value: w.Run.ID},
 		{Name: "TALLYMAN_ATTEMPT_NO", Value: strconv.Itoa(w.Attempt)}, {Name: "TALLYMAN_PROMPT", Value: w.Prompt},
 	}
-	for _, v := range append(told, w.Spec.Env...) {
+	for _, v := range envfrom.LastWins(append(told, w.Spec.Env...)) {
 		a.Env = append(a.Env, corev1.EnvVar{Name: v.Name, Value: strings.ReplaceAll(v.Value, "$", "$$")})
 	}
 	return a, nil
@@ -40,6 +38,7 @@ func checkBare(spec tallyman.AgentSpec) error {
 	for name, asked := range map[string]bool{
 		"limits.idle": spec.Limits.Idle != nil, "limits.tool": spec.Limits.Tool != nil, "limits.maxTurns": spec.Limits.MaxTurns != nil,
 		"limits.budgetUSD": spec.Limits.BudgetUSD != nil, "limits.maxTokens": spec.Limits.MaxTokens != nil,
+		"promptFile": spec.PromptFile, "settings": len(spec.Settings) > 0, "model": spec.Model != "",
 		"outputs": len(spec.Outputs) > 0, "mcpServers": len(spec.MCPServers) > 0, "workspace": spec.Workspace.Path != "" && spec.Workspace.Path != "fresh",
 	} {
 		if asked {

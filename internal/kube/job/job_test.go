@@ -255,6 +255,24 @@ func TestASpecThatIsRefused(t *testing.T) {
 		{"the runner's volume", template(`{"initContainers": [{"name": "x", "volumeMounts": [{"name": "tallyman-runner", "mountPath": "/x"}]}]}`), []string{"spec.podTemplate.spec.initContainers[x].volumeMounts: "}},
 		{"privileged", agent(`"securityContext": {"privileged": true}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.privileged: "}},
 		{"escalation", agent(`"securityContext": {"allowPrivilegeEscalation": true}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.allowPrivilegeEscalation: "}},
+		{"node's port", agent(`"ports": [{"containerPort": 80, "hostPort": 80}]`), []string{"spec.podTemplate.spec.containers[agent].ports: "}},
+		{"a sidecar at the node's address", template(`{"containers": [{"name": "db", "ports": [{"containerPort": 80, "hostIP": "10.0.0.1"}]}]}`), []string{"spec.podTemplate.spec.containers[db].ports: "}},
+		{"the runner's own token", template(`{"volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"audience": "tallyman-runner", "path": "t"}}]}}]}`), []string{"spec.podTemplate.spec.volumes[t].projected: "}},
+		{"a hook", agent(`"lifecycle": {"preStop": {"sleep": {"seconds": 60}}}`), []string{"spec.podTemplate.spec.containers[agent].lifecycle: "}},
+		{"a liveness probe", agent(`"livenessProbe": {"exec": {"command": ["true"]}}`), []string{"spec.podTemplate.spec.containers[agent].livenessProbe", "limits.idle"}},
+		{"a startup probe", agent(`"startupProbe": {"exec": {"command": ["true"]}}`), []string{"spec.podTemplate.spec.containers[agent].livenessProbe and startupProbe: "}},
+		{"the log as last word", agent(`"terminationMessagePolicy": "FallbackToLogsOnError"`), []string{"spec.podTemplate.spec.containers[agent].terminationMessagePolicy: "}},
+		{"the runner's place, without a slash", agent(`"volumeMounts": [{"name": "d", "mountPath": "tallyman"}]`), []string{"spec.podTemplate.spec.containers[agent].volumeMounts: "}},
+		{"the workspace, without a slash", agent(`"volumeMounts": [{"name": "d", "mountPath": "workspace"}]`), []string{"spec.podTemplate.spec.containers[agent].volumeMounts: "}},
+		{"over the image's runner", agent(`"volumeMounts": [{"name": "d", "mountPath": "/tallyman-runner", "subPath": "x"}]`), []string{"spec.podTemplate.spec.containers[agent].volumeMounts: /tallyman-runner"}},
+		{"two commands of a bare image", func(w *Work) {
+			agent(`"command": ["x"]`)(w)
+			w.Spec.Runner, w.Spec.Harness, w.Spec.Command = tallyman.RunnerBare, "exec", []string{"y"}
+		}, []string{"spec.podTemplate.spec.containers[agent].command: spec.command is another"}},
+		{"what only a runner does", func(w *Work) {
+			w.Spec.Runner, w.Spec.Harness, w.Spec.Model, w.Spec.PromptFile = tallyman.RunnerBare, "exec", "opus", true
+			w.Spec.Settings = map[string]json.RawMessage{"x": json.RawMessage("1")}
+		}, []string{"spec.runner: bare has no runner", "model", "promptFile", "settings"}},
 		{"capability", agent(`"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.capabilities.add: ", "NET_ADMIN"}},
 		{"root in the container", agent(`"securityContext": {"runAsUser": 0}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.runAsUser: "}},
 		{"bare proc", agent(`"securityContext": {"procMount": "Unmasked"}`), []string{"spec.podTemplate.spec.containers[agent].securityContext.procMount: "}},

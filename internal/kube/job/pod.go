@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ func (c Cluster) template(w Work) (corev1.PodTemplateSpec, error) {
 	if err != nil {
 		return user, err
 	}
+	dropVariables(user.Spec.Containers, mine.Spec.Containers[0])
 	all, err := merge(user, mine)
 	if err != nil {
 		return user, err
@@ -64,11 +66,13 @@ func (c Cluster) ours(w Work, user corev1.PodTemplateSpec) (corev1.PodTemplateSp
 		TerminationGracePeriodSeconds: new(GraceSeconds),
 		ActiveDeadlineSeconds:         c.deadline(w.Spec.Limits),
 		AutomountServiceAccountToken:  new(false),
-		EnableServiceLinks:            new(false),
 		Containers:                    []corev1.Container{agent},
 	}
-	if user.Spec.ServiceAccountName == "" {
+	if user.Spec.ServiceAccountName == "" && user.Spec.DeprecatedServiceAccount == "" {
 		t.Spec.ServiceAccountName = c.Account
+	}
+	if user.Spec.EnableServiceLinks == nil {
+		t.Spec.EnableServiceLinks = new(false)
 	}
 	t.Spec.Volumes = c.volumes(w.Spec)
 	if runnerOf(w.Spec) == tallyman.RunnerInject {
@@ -99,6 +103,7 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 	if given.ImagePullPolicy == "" {
 		a.ImagePullPolicy = corev1.PullIfNotPresent
 	}
+	a.EnvFrom = slices.Clone(given.EnvFrom) // merging would replace them by ours
 	for i, src := range spec.EnvFrom {
 		if src.SecretRef != nil {
 			addSecret(&a, i, src, spec.Runner != tallyman.RunnerBare)

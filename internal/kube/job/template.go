@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -37,6 +38,18 @@ func containerOf(t corev1.PodTemplateSpec) corev1.Container {
 		}
 	}
 	return corev1.Container{}
+}
+
+// dropVariables takes those of the agent's variables out of a template that
+// ours name too: merged, one variable could have two values.
+func dropVariables(user []corev1.Container, mine corev1.Container) {
+	for i := range user {
+		if user[i].Name == mine.Name {
+			user[i].Env = slices.DeleteFunc(user[i].Env, func(v corev1.EnvVar) bool {
+				return slices.ContainsFunc(mine.Env, func(m corev1.EnvVar) bool { return m.Name == v.Name })
+			})
+		}
+	}
 }
 
 // merge lays ours over the agent's template.
@@ -81,8 +94,9 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 			}
 		}
 	}
-	if len(t.Finalizers) > 0 || len(t.OwnerReferences) > 0 || t.Name != "" || t.GenerateName != "" || t.Namespace != "" {
-		return Invalid(at+"metadata", "the name, the namespace, finalizers and ownerReferences are ours to set; labels and annotations are yours")
+	rest := t.ObjectMeta
+	if rest.Labels, rest.Annotations = nil, nil; !reflect.ValueOf(rest).IsZero() {
+		return Invalid(at+"metadata", "the name, the namespace, finalizers, ownerReferences and all else are ours to set; labels and annotations are yours")
 	}
 	if err := checkPod(at+"spec.", t.Spec); err != nil {
 		return err
@@ -122,11 +136,8 @@ func checkPod(at string, p corev1.PodSpec) error {
 		return Invalid(at+"terminationGracePeriodSeconds", "the runner needs its own %d seconds to end an agent and to say how", GraceSeconds)
 	}
 	for _, v := range p.Volumes {
-		if strings.HasPrefix(v.Name, ours) {
-			return Invalid(fmt.Sprintf("%svolumes[%s]", at, v.Name), "names in %s are ours", ours)
-		}
-		if v.HostPath != nil {
-			return Invalid(fmt.Sprintf("%svolumes[%s].hostPath", at, v.Name), "an agent does not get the node's files; use a PersistentVolumeClaim")
+		if err := checkVolume(fmt.Sprintf("%svolumes[%s]", at, v.Name), v); err != nil {
+			return err
 		}
 	}
 	s := p.SecurityContext
@@ -141,6 +152,24 @@ func checkPod(at string, p corev1.PodSpec) error {
 		return Invalid(at+"sysctls", "an agent does not set the kernel's")
 	}
 	return checkProfiles(at, s.SeccompProfile, s.AppArmorProfile, s.SELinuxOptions)
+}
+
+func checkVolume(at string, v corev1.Volume) error {
+	if strings.HasPrefix(v.Name, ours) {
+		return Invalid(at, "names in %s are ours", ours)
+	}
+	if v.HostPath != nil {
+		return Invalid(at+".hostPath", "an agent does not get the node's files; use a PersistentVolumeClaim")
+	}
+	if v.Projected == nil {
+		return nil
+	}
+	for _, source := range v.Projected.Sources {
+		if t := source.ServiceAccountToken; t != nil && t.Audience == tallyman.TokenAudience {
+			return Invalid(at+".projected", "a token with the audience %s is for the runner alone; write another audience", t.Audience)
+		}
+	}
+	return nil
 }
 
 // checkProfiles refuses what would let a container out of the node's rules.
@@ -172,14 +201,19 @@ func checkContainer(at string, c corev1.Container) error {
 		return Invalid(strings.TrimSuffix(at, "."), "names in %s are ours", ours)
 	}
 	for _, m := range c.VolumeMounts {
-		m.MountPath = path.Clean(m.MountPath)
-		for _, dir := range []string{tallyman.PodRunnerDir, tallyman.PodInstall, tallyman.PodState, tallyman.PodChannel, tallyman.PodSecrets, tallyman.PodRoots} {
+		m.MountPath = mountedAt(m)
+		for _, dir := range []string{tallyman.PodRunner, tallyman.PodRunnerDir, tallyman.PodInstall, tallyman.PodState, tallyman.PodChannel, tallyman.PodSecrets, tallyman.PodRoots} {
 			if m.MountPath == dir || strings.HasPrefix(m.MountPath, dir+"/") {
 				return Invalid(at+"volumeMounts", "%s is where the runner lives; mount elsewhere", m.MountPath)
 			}
 		}
 		if m.Name == ours+"runner" || strings.HasPrefix(m.Name, ours+"channel") || strings.HasPrefix(m.Name, ours+"state") || strings.HasPrefix(m.Name, ours+"secret-") {
 			return Invalid(at+"volumeMounts", "the volume %s is for the runner alone", m.Name)
+		}
+	}
+	for _, p := range c.Ports {
+		if p.HostPort != 0 || p.HostIP != "" {
+			return Invalid(at+"ports", "an agent does not get the node's network: leave hostPort and hostIP out")
 		}
 	}
 	s := c.SecurityContext
@@ -203,6 +237,10 @@ func checkContainer(at string, c corev1.Container) error {
 	return checkUser(at, s.RunAsNonRoot, s.RunAsUser)
 }
 
+// mountedAt is where a volume is mounted, however that is written: to a kubelet
+// a path without a slash begins at the root.
+func mountedAt(m corev1.VolumeMount) string { return path.Clean("/" + m.MountPath) }
+
 // checkAgent refuses what is ours in the agent's own container.
 func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 	if c.TerminationMessagePath != "" {
@@ -215,9 +253,18 @@ func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 		return err
 	}
 	if spec.Runner == tallyman.RunnerBare {
+		if len(spec.Command) > 0 && len(c.Command) > 0 {
+			return Invalid(at+"command", "spec.command is another; write one of them")
+		}
 		return nil
 	}
 	switch {
+	case c.TerminationMessagePolicy != "" && c.TerminationMessagePolicy != corev1.TerminationMessageReadFile:
+		return Invalid(at+"terminationMessagePolicy", "the runner's last word is in the file; what the agent has printed is not taken for it")
+	case c.Lifecycle != nil:
+		return Invalid(at+"lifecycle", "its hooks would run beside the runner and take the time that it needs to end the agent; make them part of spec.command")
+	case c.LivenessProbe != nil, c.StartupProbe != nil:
+		return Invalid(at+"livenessProbe and startupProbe", "they would kill the runner; an agent that hangs is ended by spec.limits.idle and spec.limits.deadline")
 	case c.WorkingDir != "":
 		return Invalid(at+"workingDir", "write it as spec.workspace.path: the runner starts the agent there")
 	case len(c.Command) > 0:
@@ -226,7 +273,7 @@ func checkAgent(at string, c corev1.Container, spec tallyman.AgentSpec) error {
 		return Invalid(at+"args", "the runner is the first process of this container; the agent's command is spec.command")
 	}
 	for _, m := range c.VolumeMounts {
-		if p := path.Clean(m.MountPath); p == tallyman.PodHome || p == tallyman.PodTmp || p == tallyman.PodWork {
+		if p := mountedAt(m); p == tallyman.PodHome || p == tallyman.PodTmp || p == tallyman.PodWork {
 			return Invalid(at+"volumeMounts", "%s is the attempt's own, and empty when it starts; mount elsewhere, and name that path as spec.workspace to work there", m.MountPath)
 		}
 	}
