@@ -12,6 +12,7 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
+// What an API server says about a Job or a Pod that it does not take.
 func TestRefused(t *testing.T) {
 	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
 	forbidden := func(r schema.GroupResource, words string) error {

@@ -115,7 +115,7 @@ func (b *Backend) holdDeadlines(ctx context.Context, now time.Time) error {
 	for p := range b.seen.pods.all() {
 		ref, ours := job.RefOf(p.Labels)
 		limit, agent := job.Deadline(p), observe.Agent(p)
-		if !ours || limit == 0 || agent == nil || agent.State.Running == nil || now.Sub(observe.StartOf(p)) < limit {
+		if !ours || limit == 0 || agent == nil || agent.State.Running == nil || now.Sub(observe.BegunAt(p)) < limit {
 			continue
 		}
 		err := b.checkOwner(ctx, ref, p)

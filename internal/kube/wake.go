@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,9 +18,11 @@ import (
 const wakePeriod = 2 * time.Second
 
 // wake makes the Job controller try again once a quota has room: by itself it
-// does so after a minute at worst. A change to the Job makes it look.
+// does so after a minute at worst. A change to the Job makes it look. One that
+// fails keeps no other asleep.
 func (b *Backend) wake(ctx context.Context, now time.Time) error {
-	quotas := map[string]*corev1.ResourceQuotaList{}
+	quotas := map[string][]corev1.ResourceQuota{}
+	var errs []error
 	for j := range b.seen.jobs.all() {
 		ref, ours := job.RefOf(j.Labels)
 		if !ours || j.DeletionTimestamp != nil || j.Status.Active > 0 || observe.JobEnded(j) != nil {
@@ -27,27 +30,27 @@ func (b *Backend) wake(ctx context.Context, now time.Time) error {
 		}
 		s, err := b.seen.scene(ref, observe.Object(j))
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		e := s.OverQuota()
 		if e == nil || !observe.MayWake(j, observe.LastSeen(e), now) {
 			continue
 		}
-		list := quotas[j.Namespace]
-		if list == nil {
-			list = &corev1.ResourceQuotaList{}
-			if err := b.live.List(ctx, list, client.InNamespace(j.Namespace)); err != nil {
-				return fmt.Errorf("list the quotas of namespace %s: %w", j.Namespace, err)
+		if _, listed := quotas[j.Namespace]; !listed {
+			var list corev1.ResourceQuotaList
+			if err := b.live.List(ctx, &list, client.InNamespace(j.Namespace)); err != nil {
+				errs = append(errs, fmt.Errorf("list the quotas of namespace %s: %w", j.Namespace, err))
 			}
-			quotas[j.Namespace] = list
+			quotas[j.Namespace] = list.Items // where they cannot be listed trying costs little
 		}
-		if !observe.HasRoom(list.Items, e.Message) {
+		if !observe.HasRoom(quotas[j.Namespace], e.Message) {
 			continue
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, job.AnnotationWoken, now.UTC().Format(time.RFC3339))
 		if err := b.live.Patch(ctx, j.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("wake Job %s/%s: %w", j.Namespace, j.Name, err)
+			errs = append(errs, fmt.Errorf("wake Job %s/%s: %w", j.Namespace, j.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -104,8 +104,12 @@ func (s Scene) overdue(agent *corev1.ContainerStatus) *tallyman.Cause {
 	return c
 }
 
+// apart is how far a node's clock, by which a container ends, may be behind the
+// API server's, by which its Pod is deleted.
+const apart = 5 * time.Second
+
 // byItself reports whether a container had ended before its Pod was deleted.
-// Where nobody knows it had not: within the same second, once the kubelet has
+// Where nobody knows it had not: within some seconds, once the kubelet has
 // deleted the Pod for good, which changes the time, and where it has not found
 // the container any more.
 func (s Scene) byItself(t *corev1.ContainerStateTerminated) bool {
@@ -117,7 +121,7 @@ func (s Scene) byItself(t *corev1.ContainerStateTerminated) bool {
 		return false
 	}
 	asked := s.Pod.DeletionTimestamp.Add(-time.Duration(*grace) * time.Second)
-	return t.FinishedAt.Time.Before(asked)
+	return t.FinishedAt.Add(apart).Before(asked)
 }
 
 // agentEnded is what the agent's container says of its end.

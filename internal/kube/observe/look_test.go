@@ -277,8 +277,9 @@ func TestLookAtAnEnd(t *testing.T) {
 		"deleted before its time":   {scene(bare, ended(143, "Error", ""), limited("31s"), deletedAt(-1, 10)), tallyman.PodDeleted, -1, "while the agent was at work"},
 		"polite when deleted":       {scene(bare, ended(0, "Completed", ""), deletedAt(-1, 10)), tallyman.PodDeleted, -1, "while the agent was at work"},
 		"in the same second":        {scene(bare, ended(0, "Completed", ""), deletedAt(0, 10)), tallyman.PodDeleted, -1, "deleted"},
-		"done, then deleted":        {scene(bare, ended(0, "Completed", ""), deletedAt(1, 10)), tallyman.Completed, 0, ""},
-		"failed, then deleted":      {scene(bare, ended(3, "Error", ""), deletedAt(1, 10)), tallyman.AgentError, 3, "exit code 3"},
+		"its clock is behind":       {scene(bare, ended(0, "Completed", ""), deletedAt(5, 10)), tallyman.PodDeleted, -1, "deleted"},
+		"done, then deleted":        {scene(bare, ended(0, "Completed", ""), deletedAt(6, 10)), tallyman.Completed, 0, ""},
+		"failed, then deleted":      {scene(bare, ended(3, "Error", ""), deletedAt(6, 10)), tallyman.AgentError, 3, "exit code 3"},
 		"deleted for good":          {scene(bare, ended(0, "Completed", ""), deletedAt(5, 0)), tallyman.PodDeleted, -1, "deleted"},
 		"a bare image's memory":     {scene(bare, ended(0, "OOMKilled", "")), tallyman.OOMKilled, 0, "killed for memory"},
 	} {

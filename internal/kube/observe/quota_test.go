@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/kube/job"
 )
 
@@ -80,26 +79,6 @@ func TestOverQuota(t *testing.T) {
 		"it was, is else": {scene(noPod, event("exceeded quota: few"), func(s *Scene) { s.Events[0].LastTimestamp = metav1.NewTime(noon.Add(-time.Second)) }, event("is forbidden")), false},
 	} {
 		if got := c.scene.OverQuota() != nil; got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-// What an API server says about a Job or a Pod that it does not take.
-// What was made and not recorded is started again, unless it is over.
-func TestUnrecorded(t *testing.T) {
-	for name, c := range map[string]struct {
-		scene   Scene
-		attempt tallyman.Attempt
-		want    bool
-	}{
-		"made, not recorded": {scene(), tallyman.Attempt{}, true},
-		"recorded":           {scene(), tallyman.Attempt{Object: "job"}, false},
-		"nothing is there":   {Scene{}, tallyman.Attempt{}, false},
-		"heard of":           {scene(), tallyman.Attempt{Journal: "J"}, false},
-		"over":               {scene(), tallyman.Attempt{EndedAt: &noon}, false},
-	} {
-		if got := c.scene.Unrecorded(c.attempt); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

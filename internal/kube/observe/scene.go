@@ -125,6 +125,16 @@ func StartOf(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
+// BegunAt is when a Pod's agent began, by the cluster's clock as well as can be
+// known: not before its Pod had a node, however far behind that one's clock is.
+func BegunAt(pod *corev1.Pod) time.Time {
+	begun := StartOf(pod)
+	if c := Condition(pod, corev1.PodScheduled); c != nil && c.LastTransitionTime.After(begun) {
+		return c.LastTransitionTime.Time
+	}
+	return begun
+}
+
 // EndOf is when a Pod has ended, zero before that: also one whose containers
 // never began.
 func EndOf(p *corev1.Pod) time.Time {

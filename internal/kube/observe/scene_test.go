@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tallyman-dev/tallyman"
 )
 
 // Whoever may make Pods may give them our labels: an attempt is what was made
@@ -68,6 +70,41 @@ func TestWhenAPodHasEnded(t *testing.T) {
 	} {
 		if got := EndOf(c.pod); !got.Equal(c.want) {
 			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// What was made and not recorded is started again, unless it is over.
+func TestUnrecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		scene   Scene
+		attempt tallyman.Attempt
+		want    bool
+	}{
+		"made, not recorded": {scene(), tallyman.Attempt{}, true},
+		"recorded":           {scene(), tallyman.Attempt{Object: "job"}, false},
+		"nothing is there":   {Scene{}, tallyman.Attempt{}, false},
+		"heard of":           {scene(), tallyman.Attempt{Journal: "J"}, false},
+		"over":               {scene(), tallyman.Attempt{EndedAt: &noon}, false},
+	} {
+		if got := c.scene.Unrecorded(c.attempt); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A node's clock may be behind: an agent has not begun before it had a node.
+func TestWhenAnAgentHasBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   time.Time
+		want string
+	}{
+		"by its node":              {noon.Add(-10 * time.Second), "-10s"},
+		"by a node that is behind": {noon.Add(-time.Hour), "-1m0s"},
+	} {
+		s := scene(agentIs(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.at)}}))
+		if got := BegunAt(s.Pod).Sub(noon).String(); got != c.want {
+			t.Errorf("%s: begun at noon %s, want %s", name, got, c.want)
 		}
 	}
 }
