@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,13 +21,9 @@ func watchAgents(o cli.ResourceOptions) (cli.Loop, error) {
 		return nil, err
 	}
 	return controller.New(controller.Options{
-		Config: rest, Namespaces: namespaces(o.Config),
+		Config: rest, Namespaces: o.Config.Watched(),
 		Catalog: o.Catalog, Runs: o.Runs, Check: o.Check, Changed: o.Changed, Log: o.Log,
 	})
-}
-
-func namespaces(c config.Config) []string {
-	return append([]string{c.Namespace}, c.Namespaces...)
 }
 
 // checkPatience is how long doctor waits for a cluster, a Pod that tries to
@@ -44,7 +39,7 @@ func check(ctx context.Context, o cli.CheckOptions) []cli.Finding {
 		return []cli.Finding{{What: "cluster", Found: err.Error(), Mend: "name a file with --kubeconfig"}}
 	}
 	cfg.Timeout = patience
-	c := kube.Checkup{Config: cfg, Namespaces: namespaces(o.Config), Agents: o.Agents, Cluster: cluster(o.Config, o.CA), Owner: o.Config.Owner}
+	c := kube.Checkup{Config: cfg, Namespaces: o.Config.Watched(), Agents: o.Agents, Cluster: cluster(o.Config, o.CA), Owner: o.Config.Owner}
 	if o.Serves {
 		c.NewID = o.NewID
 	}
@@ -64,7 +59,7 @@ const patience = 10 * time.Second
 // checkAgents says, for doctor, whether agents can be read from the cluster.
 func checkAgents(ctx context.Context, cluster *rest.Config, c config.Config) []cli.Finding {
 	var all []cli.Finding
-	for _, ns := range slices.Compact(namespaces(c)) {
+	for _, ns := range c.Watched() {
 		f := cli.Finding{What: "agents in " + ns, OK: true}
 		seen, why, err := controller.Look(ctx, cluster, ns)
 		switch {

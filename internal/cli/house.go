@@ -37,6 +37,10 @@ type house struct {
 }
 
 func (h *house) Runs(ctx context.Context, f tallyman.Filter) ([]tallyman.Run, string, error) {
+	f, err := f.Split()
+	if err != nil {
+		return nil, "", err
+	}
 	return h.store.Runs(ctx, store.Filter{
 		Namespace: f.Namespace, States: f.States, Agent: f.Agent, Labels: f.Labels,
 		Text: f.Text, Limit: f.Limit, After: f.After,

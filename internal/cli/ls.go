@@ -38,18 +38,12 @@ func (c *command) lsCommand() *cobra.Command {
 			if o.Labels, err = readLabels(labels); err != nil {
 				return err
 			}
-			if namespace, agent := tallyman.ParseAgentName(o.Agent); namespace != "" {
-				if o.Namespace != "" && o.Namespace != namespace {
-					return usageError("--agent %s is not in --namespace %s", o.Agent, o.Namespace)
-				}
-				o.Namespace, o.Agent = namespace, agent
-			}
 			return c.ls(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&states, "state", nil, "any of these: "+strings.Join(tallyman.StateNames(), ", "))
-	f.StringVar(&o.Agent, "agent", "", "of this agent")
+	f.StringVar(&o.Agent, "agent", "", "of this agent: NAME, or NAMESPACE/NAME")
 	f.StringVar(&o.Namespace, "namespace", "", "of agents in this namespace; agents from files are in default (default: all)")
 	f.StringArrayVar(&labels, "label", nil, "k=v; all must match")
 	f.StringVar(&o.Text, "search", "", "words in name, agent, labels or the beginning of the prompt")

@@ -96,9 +96,7 @@ func watched(cfg config.Config, p Program) []string {
 	if p.Resources[cfg.Backend] == nil {
 		return nil
 	}
-	all := append([]string{cfg.Namespace}, cfg.Namespaces...)
-	slices.Sort(all)
-	return slices.Compact(all)
+	return cfg.Watched()
 }
 
 // resources are the agents that the server of the data folder has from a

@@ -67,6 +67,18 @@ type Config struct {
 	File string `json:"-"`
 }
 
+// Watched are the namespaces of a cluster in which a server works, each once:
+// first that of agents from files.
+func (c Config) Watched() []string {
+	var all []string
+	for _, namespace := range append([]string{c.Namespace}, c.Namespaces...) {
+		if !slices.Contains(all, namespace) {
+			all = append(all, namespace)
+		}
+	}
+	return all
+}
+
 // Retention says how long ended runs are kept. Zero is without limit.
 type Retention struct {
 	Age  tallyman.Duration `json:"age"`

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/config"
 )
@@ -395,5 +396,12 @@ func TestAServerInAClusterHasOtherDefaults(t *testing.T) {
 	c, origins, err := config.Load(nil, lookup(map[string]string{"HOME": dir}), dir, others)
 	if err != nil || c.Backend != "kube" || c.MaxRunning != 9 || origins["backend"] != "default" {
 		t.Errorf("backend %q from %s, max-running %d: %v", c.Backend, origins["backend"], c.MaxRunning, err)
+	}
+}
+
+func TestWatchedNamespaces(t *testing.T) {
+	c := config.Config{Namespace: "b", Namespaces: []string{"a", "b", "a", "c"}}
+	if diff := cmp.Diff([]string{"b", "a", "c"}, c.Watched()); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +25,7 @@ import (
 type Checkup struct {
 	Config     *rest.Config
 	Cluster    job.Cluster
-	Namespaces []string // the first is that of agents from files
+	Namespaces []string // each once; the first is that of agents from files
 	Agents     []tallyman.Agent
 	// NewID makes the id of a run that is none, for a Pod that tries whether
 	// the server is reached; nil: nothing is tried.
@@ -58,7 +57,7 @@ func (c Checkup) Check(ctx context.Context) []Finding {
 	all := []Finding{{What: "cluster", Found: c.Config.Host}, compare(clock.now(), time.Now())}
 	all = append(all, c.clusterRights(ctx, live)...)
 	takes := false // the first namespace our Pods
-	for i, ns := range slices.Compact(slices.Clone(c.Namespaces)) {
+	for i, ns := range c.Namespaces {
 		rights, sample := c.rights(ctx, live, ns), c.samplePod(ctx, live, ns)
 		all = append(all, rights, sample)
 		takes = takes || i == 0 && !sample.Broken
@@ -238,6 +237,9 @@ const reachPatience = reach + 40*time.Second
 // imagePatience is how long its image may fail to come.
 const imagePatience = 20 * time.Second
 
+// leavePatience is how long taking the Pod away may keep one from going.
+const leavePatience = 10 * time.Second
+
 // reach is how long a runner tries to reach its server.
 const reach = 50 * time.Second
 
@@ -252,7 +254,11 @@ func (c Checkup) reach(ctx context.Context, live client.Client, clock *clock) Fi
 		f.Broken, f.Found = true, err.Error()
 		return f
 	}
-	defer func() { _ = live.Delete(context.WithoutCancel(ctx), pod, client.GracePeriodSeconds(1)) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavePatience)
+		defer cancel()
+		_ = live.Delete(ctx, pod, client.GracePeriodSeconds(1)) // its deadline ends it, too
+	}()
 	ctx, cancel := context.WithTimeout(ctx, reachPatience)
 	defer cancel()
 	scene := observe.Scene{Pod: pod, Made: true, Patience: imagePatience}

@@ -28,7 +28,7 @@ type Page struct {
 type listInput struct {
 	Namespace string   `query:"namespace" doc:"of agents in this namespace; all without it"`
 	State     []string `query:"state,explode" doc:"any of these states; several may be given, or one list with commas"`
-	Agent     string   `query:"agent"`
+	Agent     string   `query:"agent" doc:"NAME, NAMESPACE/NAME, or NAMESPACE/ for all of those there"`
 	Label     []string `query:"label,explode" doc:"key=value; several may be given, all must match"`
 	Text      string   `query:"q" doc:"words in name, agent, labels or the beginning of the prompt"`
 	Limit     int      `query:"limit" minimum:"1" maximum:"1000" default:"50"`

@@ -99,6 +99,12 @@ func newHall(t *testing.T) *hall {
 	for _, a := range catalog.Builtin(harness.DemoSteps()) {
 		h.agents[a.Name] = a
 	}
+	h.serves()
+	return h
+}
+
+// serves is a server anew over what is there, with those namespaces.
+func (h *hall) serves(namespaces ...string) {
 	h.Service = service.New(service.Options{
 		Store: h.store, Agents: h.agents, Backend: h.backend, Blobs: h.blobs,
 		Checks: service.Checks{
@@ -110,9 +116,10 @@ func newHall(t *testing.T) *hall {
 		Now:    h.now,
 		Ended:  func(r tallyman.Run) { h.mu.Lock(); defer h.mu.Unlock(); h.ended = append(h.ended, r) },
 		Log:    slog.New(slog.DiscardHandler),
+
+		Namespaces: namespaces,
 	})
 	h.transcript = service.NewTranscript(h.Service, h.history)
-	return h
 }
 
 func (h *hall) now() time.Time {

@@ -31,7 +31,8 @@ func (s *Service) Submit(ctx context.Context, req tallyman.Request) (run tallyma
 		return run, false, err
 	}
 	if req.Key != "" {
-		// The same key may come again when the agent's file is gone.
+		// The same key may come again when the agent's file is gone, and its
+		// namespace is not this server's any more.
 		if run, found, err := s.keyed(ctx, req); found || err != nil {
 			return run, false, err
 		}
@@ -112,9 +113,6 @@ func (s *Service) checkNamespace(namespace string) error {
 }
 
 func (s *Service) checkRequest(req tallyman.Request) error {
-	if err := s.checkNamespace(req.Namespace); err != nil {
-		return err
-	}
 	if req.Agent == "" {
 		return tallyman.Errorf(tallyman.Invalid, "the request names no agent")
 	}
@@ -172,6 +170,9 @@ func (s *Service) firstOf(tx *store.Tx, row store.KeyRow, req tallyman.Request) 
 // agentFor is the agent as this request asks for it.
 func (s *Service) agentFor(ctx context.Context, req tallyman.Request) (tallyman.Agent, error) {
 	var a tallyman.Agent
+	if err := s.checkNamespace(req.Namespace); err != nil {
+		return a, err
+	}
 	if req.Inline != nil {
 		a = *req.Inline
 		a.Name = req.Agent
@@ -240,9 +241,11 @@ func (s *Service) checkSpec(ctx context.Context, req tallyman.Request, a tallyma
 		return invalid("the prompt has %d bytes, %s takes at most %d on standard input; "+
 			"set promptFile: true in the agent's spec, and the prompt goes into a file in the workspace", len(req.Prompt), spec.Harness, limit)
 	}
-	if spec.Runner == tallyman.RunnerBare && (len(req.Prompt) > tallyman.MaxInline || strings.ContainsRune(req.Prompt, 0)) {
-		return invalid("the prompt has %d bytes; with runner: bare it is a variable, which holds %d, and no zero byte; "+
+	if bare := spec.Runner == tallyman.RunnerBare; bare && len(req.Prompt) > tallyman.MaxInline {
+		return invalid("the prompt has %d bytes; with runner: bare it is the variable TALLYMAN_PROMPT, which holds %d; "+
 			"bring it as a file by podTemplate, or write another runner", len(req.Prompt), tallyman.MaxInline)
+	} else if bare && strings.ContainsRune(req.Prompt, 0) {
+		return invalid("the prompt has a zero byte; with runner: bare it is the variable TALLYMAN_PROMPT, which cannot hold one; write another runner")
 	}
 	if b := spec.Limits.BudgetUSD; b != nil && *b > 0 && spec.Harness == "exec" && (spec.Limits.MaxTokens == nil || *spec.Limits.MaxTokens == 0) {
 		return invalid("budgetUSD: what harness exec spends is not known, so the budget could not be kept; set maxTokens too, or no budget")

@@ -97,7 +97,7 @@ func TestASubmitThatIsRefusedCreatesNothing(t *testing.T) {
 		"the same prompt in a file":          {req: claude(func(r *tallyman.Request) { r.Agent, r.Prompt = "filed", strings.Repeat("x", 10_000_001) })},
 		"as much as claude reads":            {req: claude(func(r *tallyman.Request) { r.Prompt = strings.Repeat("x", 10_000_000) })},
 		"a prompt too long for a variable":   {req: tallyman.Request{Agent: "image", Prompt: strings.Repeat("x", tallyman.MaxInline+1)}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "runner: bare"},
-		"a prompt no variable can hold":      {req: tallyman.Request{Agent: "image", Prompt: "a\x00b"}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "no zero byte"},
+		"a prompt no variable can hold":      {req: tallyman.Request{Agent: "image", Prompt: "a\x00b"}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "has a zero byte"},
 		"as much as a variable holds":        {req: tallyman.Request{Agent: "image", Prompt: strings.Repeat("x", tallyman.MaxInline)}},
 		"a setting that is unknown":          {req: tallyman.Request{Agent: "odd", Prompt: "x"}, code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "nonsense"},
 		"a budget that cannot be kept":       {req: budget(1, nil), code: tallyman.Invalid, reason: tallyman.InvalidSpec, says: "maxTokens"},
@@ -224,6 +224,20 @@ func TestAKeyBringsOneRun(t *testing.T) {
 	if n := h.runs(); n != 1 {
 		t.Errorf("%d runs are there, want that of the other source", n)
 	}
+}
+
+func TestAKeyOfANamespaceThatIsServedNoMore(t *testing.T) {
+	h := newHall(t)
+	h.serves("team")
+	r := tallyman.Request{Namespace: "team", Agent: "worker", Key: "k", Inline: &tallyman.Agent{Name: "worker", Spec: tallyman.AgentSpec{Harness: "exec", Command: []string{"make"}}}}
+	run := h.submit(r)
+	h.serves()
+	if again, created, err := h.Submit(t.Context(), r); err != nil || created || again.ID != run.ID {
+		t.Errorf("created %v, %s, %v", created, again.ID, err)
+	}
+	r.Key = "another"
+	_, _, err := h.Submit(t.Context(), r)
+	code(t, err, tallyman.Invalid)
 }
 
 func TestOfManyWithOneKeyOneCreates(t *testing.T) {

@@ -63,8 +63,9 @@ type choice struct {
 // its namespace; NAMESPACE/ is all of those there.
 func filterOf(q url.Values) (tallyman.Filter, error) {
 	f := tallyman.Filter{Namespace: q.Get("namespace"), Agent: q.Get("agent"), Text: strings.TrimSpace(q.Get("q")), After: q.Get("after"), Limit: pageRows}
-	if namespace, agent, both := strings.Cut(f.Agent, "/"); both {
-		f.Namespace, f.Agent = namespace, agent
+	f, err := f.Split()
+	if err != nil {
+		return f, err
 	}
 	for _, v := range q["state"] {
 		if v == "" {

@@ -311,13 +311,16 @@ func TestLsAsJSONHasItemsAndNext(t *testing.T) {
 	hold(names[1:2], "--state", "failed")
 	hold([]string{names[0], names[2]}, "--label", "code=0")
 	hold(names, "--agent", "exec")
+	hold(names, "--agent", "default/exec")
+	hold(names, "--agent", "default/")
 	hold(nil, "--agent", "demo")
+	hold(nil, "--agent", "team/exec")
 	hold(names[1:2], "--search", names[1])
 	if got := p.ok("ls", "-o", "name"); got != strings.Join(names, "\n")+"\n" {
 		t.Errorf("-o name: %q", got)
 	}
 	p.contains(p.ok("ls", "-o", "wide"), "NAME", "ID", names[0], "AgentError", "failed")
-	for _, bad := range [][]string{{"--state", "done"}, {"--label", "x"}, {"--limit", "-1"}, {"--cursor", "?"}, {"x"}, {"-o", "yml"}} {
+	for _, bad := range [][]string{{"--state", "done"}, {"--label", "x"}, {"--limit", "-1"}, {"--cursor", "?"}, {"--agent", "a/b", "--namespace", "c"}, {"x"}, {"-o", "yml"}} {
 		p.want(2, append([]string{"ls"}, bad...)...)
 	}
 }

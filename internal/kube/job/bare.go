@@ -18,8 +18,8 @@ func (c Cluster) bare(w Work, a corev1.Container) (corev1.Container, error) {
 	if err := checkBare(w.Spec); err != nil {
 		return a, err
 	}
-	if w.Bytes > tallyman.MaxInline || int64(len(w.Prompt)) < w.Bytes {
-		return a, Invalid("prompt", "has %d bytes; with runner: bare it is the variable TALLYMAN_PROMPT, which holds %d; give it as a file in podTemplate, or write runner: inject", w.Bytes, tallyman.MaxInline)
+	if int64(len(w.Prompt)) < w.Bytes { // such a request is refused when it comes
+		return a, Invalid("prompt", "has %d bytes, of which a variable can hold %d", w.Bytes, len(w.Prompt))
 	}
 	a.Command = w.Spec.Command
 	told := []tallyman.EnvVar{
