@@ -79,6 +79,10 @@ func outageOfTheAPIServer(t *testing.T) {
 	work, ends := p.detach("at-work"), p.detach("ends")
 	p.running(work)
 	p.running(ends)
+	impatient := newPlace(t, "TALLYMAN_START_TIMEOUT=20s")
+	impatient.agent("nowhere", shell("true")+noSuchNode)
+	nowhere := impatient.detach("nowhere")
+	impatient.waits(nowhere, tallyman.PodPending, "node")
 	sets := p.detach("sets-up")
 	p.eventually("it sets up", func() bool { return settingUp(p, sets) })
 
@@ -90,6 +94,7 @@ func outageOfTheAPIServer(t *testing.T) {
 	ends = p.ended(ends.ID)
 	t.Logf("what ends meanwhile has its end after %v of the outage", time.Since(began).Round(time.Second))
 	time.Sleep(time.Until(began.Add(outage)))
+	impatient.waits(nowhere, tallyman.NoBackend, "the cluster cannot be used")
 	if now := p.show(work.ID); now.State != tallyman.Running || now.Attempt != 1 {
 		t.Errorf("what is at work is %s (%s)", now.State, now.Message)
 	}
@@ -113,6 +118,7 @@ func outageOfTheAPIServer(t *testing.T) {
 	for _, run := range []tallyman.Run{later, laterPod} {
 		p.when(run, ready)
 	}
+	impatient.holds(impatient.ended(nowhere.ID), tallyman.Unschedulable, "node")
 	if got := p.ok("logs", work.ID); got != numbers(50) {
 		t.Errorf("the transcript is %q", got)
 	}
