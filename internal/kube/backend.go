@@ -61,14 +61,16 @@ type Backend struct {
 	changed chan struct{}
 	nodes   nodes
 	clock   *clock
+	line    *line
 }
 
 // New makes a backend. It asks nothing yet.
 func New(o Options) (*Backend, error) {
 	log.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
-	clock := &clock{}
+	clock, line := &clock{}, &line{}
 	o.Config = rest.CopyConfig(o.Config)
 	o.Config.Wrap(clock.listening)
+	o.Config.Wrap(line.watched)
 	live, err := client.New(o.Config, client.Options{Scheme: scheme.Scheme, Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
@@ -77,7 +79,7 @@ func New(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
-	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1), clock: clock}
+	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1), clock: clock, line: line}
 	b.scribe, b.nodes.live = newScribe(b), live
 	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell, o.Log)
 	return b, err
@@ -109,6 +111,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	})
 	working.Go(func() { b.every(ctx, deadlinePeriod, "ending Pods at their deadline", b.holdDeadlines) })
 	working.Go(func() { b.scribe.run(ctx) })
+	working.Go(func() { b.probe(ctx) })
 	defer working.Wait()
 	defer cancel()
 	return b.seen.run(ctx, func(ctx context.Context, namespace string) error {
@@ -221,6 +224,9 @@ func (b *Backend) Observe(ctx context.Context, a tallyman.Attempt) (tallyman.Obs
 	}
 	s.Silence = b.silence(ctx, a, s)
 	o := observe.Look(s)
+	if err := b.line.err(); err != nil && o.Running && o.Deaf && a.Journal == "" {
+		return tallyman.Observation{}, unreachable(err) // nothing can become of it meanwhile
+	}
 	if a.Journal != "" && !s.Bare {
 		o.Deaf = false // its runner was heard, whatever the informers know of it
 	}

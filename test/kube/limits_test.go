@@ -122,14 +122,14 @@ func TestQuotaOfOtherThings(t *testing.T) {
 
 // What the namespace's own rules refuse is told at once, in their words.
 func TestRulesRefuse(t *testing.T) {
-	hostPort := "podTemplate: {spec: {containers: [{name: agent, ports: [{containerPort: 8080, hostPort: 38080}]}]}}\n"
+	share := "podTemplate: {spec: {volumes: [{name: share, nfs: {server: nfs.example, path: /}}]}}\n"
 	for name, c := range map[string]struct {
 		rule func(*place)
 		spec string
 		says []string
 	}{
 		"limit-range": {(*place).littleMemory, shell("true"), []string{"forbidden", "maximum memory usage per Container is 64Mi"}},
-		"baseline":    {func(p *place) { p.label("pod-security.kubernetes.io/enforce", "baseline") }, shell("true") + hostPort, []string{`violates PodSecurity "baseline`, "hostPort"}},
+		"restricted":  {func(p *place) { p.label("pod-security.kubernetes.io/enforce", "restricted") }, shell("true") + share, []string{`violates PodSecurity "restricted`, "nfs"}},
 		"webhook":     {func(p *place) { p.webhook("pods", "CREATE", "no agents on Wednesdays") }, shell("true"), []string{"denied the request", "no agents on Wednesdays"}},
 		"policy":      {(*place).policy, shell("true"), []string{"denied request", "agents need a cost centre"}},
 	} {
