@@ -6,8 +6,8 @@ import "strings"
 // narrow.
 type Filter struct {
 	Namespace string
-	States    []State // any of them
-	Agent     string   // or NAMESPACE/NAME, or NAMESPACE/ for all of those there
+	States    []State           // any of them
+	Agent     string            // or NAMESPACE/NAME, or NAMESPACE/ for all of those there
 	Labels    map[string]string // all of them
 	// Text is words that must all occur, in any case, in the name, the agent,
 	// the labels or the beginning of the prompt.
