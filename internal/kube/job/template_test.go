@@ -100,7 +100,7 @@ func each(t reflect.Type, where string, f func(where string, v reflect.Value)) {
 		whole(intstr.FromInt32(7))
 		return
 	case reflect.TypeFor[metav1.FieldsV1]():
-		whole(metav1.FieldsV1{Raw: []byte("{}")})
+		whole(*metav1.NewFieldsV1("{}"))
 		return
 	case reflect.TypeFor[metav1.Time]():
 		whole(metav1.Unix(1, 0))
