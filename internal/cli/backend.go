@@ -70,6 +70,9 @@ type Program struct {
 // makeBackend makes the backend that is configured.
 func (s *server) makeBackend(o serverOptions) (Backend, error) {
 	name := s.cfg.Backend
+	if s.foreign != "" {
+		return elsewhere{o.program.foreign(s.cfg.Data, s.foreign)}, nil
+	}
 	if name == local.Name {
 		s.local = local.New(local.Options{
 			Dir: s.house.attempts, Socket: socketPath(s.cfg.Data), Runner: runnerCommand(),

@@ -161,7 +161,10 @@ func (s *session) embed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.role == looks {
+	switch {
+	case srv.foreign != "":
+		fmt.Fprintf(s.c.errOut, "tallyman: the server of this data folder, with --backend %s, is not running: this is what it has recorded\n", srv.foreign)
+	case s.role == looks:
 		// Who only looks sees the truth: what has ended meanwhile is settled.
 		if err := srv.exec.Settle(ctx); err != nil {
 			srv.log.WarnContext(ctx, "settling what has ended", "err", err)
@@ -252,6 +255,11 @@ func (s *session) detached(ctx context.Context) error {
 	}
 	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("make the data folder: %w; name another with --data", err)
+	}
+	if was, err := backendOf(s.cfg.Data); err != nil {
+		return err
+	} else if was != "" && was != s.cfg.Backend {
+		return s.c.program.foreign(s.cfg.Data, was)
 	}
 	if err := s.background(); err != nil {
 		return err

@@ -52,6 +52,7 @@ type server struct {
 	exec    *executor.Executor
 	sched   *scheduler.Scheduler
 	role    role
+	foreign string // the backend whose data folder this is, where it is not ours
 	backend Backend
 	local   *local.Backend // the backend, where it is that one
 	agents  Loop           // keeps those of resources, nil without such
@@ -71,6 +72,7 @@ type serverOptions struct {
 	program Program
 	listen  string // TCP address, "" for the socket only
 	role    role
+	moves   bool     // it may make a folder of another backend its own
 	agents  []string // where agents are looked for
 	token   string   // file with the token, "": DATA/token
 	prices  []byte   // replaces entries of the built-in price table
@@ -103,6 +105,9 @@ func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 	}
 	st, err := s.openStores(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if s.foreign, err = s.claim(ctx, o); err != nil {
 		return nil, err
 	}
 	if s.house.blobs, err = blob.Open(filepath.Join(data, "blobs")); err != nil {
@@ -179,8 +184,10 @@ func (s *server) join(o serverOptions, st *store.Store) {
 		return s.exec.Settle(ctx)
 	}
 	s.role = o.role
+	if o.role == admits || s.foreign != "" {
+		h.settle = func(context.Context) error { return nil } // the executor runs, or would know nothing
+	}
 	if o.role == admits {
-		h.settle = func(context.Context) error { return nil } // the executor runs
 		s.sched = scheduler.New(queue{st}, h.service, o.cfg.MaxRunning, s.cfg.Backend, s.log)
 	}
 	mux := http.NewServeMux()
@@ -294,9 +301,11 @@ func (s *server) run(ctx context.Context) error {
 		start("scheduler", s.sched.Run)
 	}
 	start("disk", s.watchSpace)
-	start("sweeper", func(ctx context.Context) error {
-		return s.house.sweep(ctx, s.cfg.Retention.Age.D(), int64(s.cfg.Retention.Size), time.Hour)
-	})
+	if s.foreign == "" {
+		start("sweeper", func(ctx context.Context) error {
+			return s.house.sweep(ctx, s.cfg.Retention.Age.D(), int64(s.cfg.Retention.Size), time.Hour)
+		})
+	}
 	for _, l := range s.sockets {
 		start("listener "+l.Addr().String(), func(context.Context) error {
 			if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -29,6 +29,7 @@ type upOptions struct {
 	stopRuns   bool
 	background bool // socket only, and end when idle
 	quiet      bool // without a login link
+	moves      bool // its backend was named: a folder of another becomes its own
 }
 
 func (c *command) upCommand() *cobra.Command { return c.upLike(upOptions{}) }
@@ -105,10 +106,11 @@ func (c *command) backendFlags(cmd *cobra.Command) {
 var beyond = []string{"backend", "advertise", "tls-cert", "tls-key", "insecure-listen"}
 
 func (c *command) up(ctx context.Context, o upOptions) error {
-	cfg, _, err := c.config()
+	cfg, origins, err := c.config()
 	if err != nil {
 		return err
 	}
+	o.moves = !o.background && (origins["backend"] != "default" || c.defaults["backend"] != "")
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
 	s, err := c.openUp(ctx, cfg, o)
@@ -153,7 +155,7 @@ func (c *command) up(ctx context.Context, o upOptions) error {
 // already, which is all that is wanted.
 func (c *command) openUp(ctx context.Context, cfg config.Config, o upOptions) (*server, error) {
 	so := serverOptions{
-		cfg: cfg, program: c.program, role: admits, env: c.env,
+		cfg: cfg, program: c.program, role: admits, moves: o.moves, env: c.env,
 		agents: catalog.Resolve(here(), cfg.Agents, c.env.get), log: c.logger(cfg, slog.LevelInfo),
 	}
 	if o.quiet {
