@@ -55,6 +55,14 @@ func TestAServerThatIsKilled(t *testing.T) {
 	for range 3 {
 		p.stop(syscall.SIGKILL)
 		time.Sleep(500 * time.Millisecond)
+		// Whoever asks meanwhile on the data folder, with another backend by
+		// default, sees what was recorded and touches nothing.
+		for _, program := range []string{"tallyman", "tallyman-server"} {
+			out, err := exec.Command(filepath.Join(bin, program), "--data", filepath.Join(p.dir, "data"), "ls").CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "--backend kube") || !strings.Contains(string(out), string(tallyman.Running)) {
+				t.Errorf("%s ls: %v\n%s", program, err, out)
+			}
+		}
 		p.up()
 		time.Sleep(1500 * time.Millisecond)
 	}
