@@ -69,6 +69,9 @@ func ReadToken(path string) (string, error) {
 	if len(token) < minToken {
 		return "", fmt.Errorf("the token in %s has %d characters, at least %d are needed", path, len(token), minToken)
 	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("%s holds no token: a token is one word", path)
+	}
 	return token, nil
 }
 

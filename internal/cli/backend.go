@@ -84,7 +84,11 @@ func (s *server) makeBackend(o serverOptions) (Backend, error) {
 	if !ok {
 		known := append(slices.Collect(maps.Keys(o.program.Backends)), local.Name)
 		slices.Sort(known)
-		return nil, usageError("backend %q is not in %s, which has %s; tallyman-server has kube", name, o.program.Name, strings.Join(known, ", "))
+		hint := ""
+		if len(o.program.Backends) == 0 {
+			hint = "; tallyman-server has kube"
+		}
+		return nil, usageError("backend %q is not in %s, which has %s%s", name, o.program.Name, strings.Join(known, ", "), hint)
 	}
 	ca, err := s.authority()
 	if err != nil {

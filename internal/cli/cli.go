@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -65,8 +66,16 @@ func Main(ctx context.Context, p Program, args []string, stdin io.Reader, stdout
 		}
 		return exit.code
 	}
-	fmt.Fprintln(stderr, "tallyman:", render.Clean(err.Error()))
+	fmt.Fprintln(stderr, "tallyman:", render.Clean(err.Error())+hint(err))
 	return exitCode(err)
+}
+
+// hint says what to do about an error that comes from below.
+func hint(err error) string {
+	if errors.As(err, new(x509.UnknownAuthorityError)) {
+		return "; name who vouches for the server with --server-ca: DATA/ca.pem of a server that has made its own certificate"
+	}
+	return ""
 }
 
 // exitError ends the process with a code; err may be nil when all is said.

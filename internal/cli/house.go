@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tallyman-dev/tallyman"
@@ -33,6 +34,7 @@ type house struct {
 	attempts   string                      // the folder of the attempts
 	settle     func(context.Context) error // one look at what has ended
 	asked      atomic.Bool                 // for a run, since this server is there
+	badAgents  sync.Map                    // what was said of agents that cannot be read
 	log        *slog.Logger
 }
 
@@ -99,7 +101,9 @@ func (h *house) OpenPrompt(ctx context.Context, id string) (io.ReadCloser, int64
 func (h *house) Agents(ctx context.Context) ([]tallyman.Agent, error) {
 	agents, errs := h.agents.List(ctx)
 	for _, err := range errs {
-		h.log.WarnContext(ctx, "reading agents", "err", err)
+		if _, told := h.badAgents.LoadOrStore(err.Error(), true); !told {
+			h.log.WarnContext(ctx, "reading agents", "err", err)
+		}
 	}
 	return agents, nil
 }

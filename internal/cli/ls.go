@@ -75,7 +75,11 @@ func (c *command) ls(ctx context.Context, o tallyman.Filter) error {
 		return c.printNames(runNames(runs))
 	}
 	if len(runs) == 0 {
-		fmt.Fprintln(c.errOut, "no runs; start one: tallyman run demo \"say hello\"")
+		if o.Namespace != "" || len(o.States) > 0 || o.Agent != "" || len(o.Labels) > 0 || o.Text != "" || o.After != "" {
+			fmt.Fprintln(c.errOut, "no such runs")
+		} else {
+			fmt.Fprintln(c.errOut, "no runs; start one: tallyman run demo \"say hello\"")
+		}
 		return nil
 	}
 	if err := c.table(runs); err != nil {

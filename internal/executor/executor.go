@@ -315,7 +315,11 @@ func (x *Executor) attend(ctx context.Context, a tallyman.Active, obs tallyman.O
 	m := x.memory(ref)
 	if !m.known && x.serving {
 		m.known = true
-		if err := x.service.Note(ctx, ref, "adopted", "a server found the runner at work and took it over"); err != nil {
+		what := "a server found the runner at work and took it over"
+		if obs.Deaf {
+			what = "a server found it in its place and took it over"
+		}
+		if err := x.service.Note(ctx, ref, "adopted", what); err != nil {
 			return err
 		}
 	}
@@ -363,7 +367,7 @@ func (x *Executor) listen(ctx context.Context, a tallyman.Active) error {
 	switch told := a.Attempt.LastContact != nil; {
 	case x.patience.Lost > 0 && silent > x.patience.Lost:
 		return x.backend.Kill(ctx, a.Attempt)
-	case silent >= x.patience.Quiet && !told:
+	case silent >= x.patience.Quiet && !told && a.Attempt.Journal != "": // else it was never heard
 		return x.service.Silent(ctx, ref, &contact)
 	case silent < x.patience.Quiet && told:
 		return x.service.Silent(ctx, ref, nil)

@@ -82,7 +82,7 @@ func Settle(f Facts) (s tallyman.Settlement, ok bool) {
 	default:
 		s.Reason, s.Message = tallyman.RunnerLost, "the runner is gone and left no outcome"
 	}
-	if s.Reason == tallyman.RunnerLost && f.Process != "" {
+	if s.Reason == tallyman.RunnerLost && f.Process != "" && f.Cause == nil {
 		s.Message += fmt.Sprintf(" (%s)", f.Process)
 	}
 	if s.FinalCursor == 0 {

@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -91,6 +92,8 @@ func mendAccess(err error) string {
 		return "the credentials are not good, or not any more: log in again, or name another file with --kubeconfig"
 	case apierrors.IsForbidden(err):
 		return "the account has no rights at all: see docs/kubernetes.md, The rights that it needs"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return "who answers there is not vouched for: the kubeconfig needs the cluster's own authority (certificate-authority-data), and an address that its certificate names"
 	default:
 		return "no cluster answers there: check the address and the network, or name another file with --kubeconfig"
 	}
@@ -274,6 +277,9 @@ func (c Checkup) reach(ctx context.Context, live client.Client, clock *clock) Fi
 			return c.reached(f, *o.Cause)
 		case o.Blocked != nil && o.Blocked.Hopeless:
 			f.Broken, f.Found = true, o.Blocked.Message
+			if o.Blocked.Reason == tallyman.ImagePullFailed {
+				f.Mend = "the Pod that tries it needs the runner's image: name one that the nodes can pull with --runner-image"
+			}
 			return f
 		}
 		select {

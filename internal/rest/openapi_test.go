@@ -46,6 +46,15 @@ func each(v any, fn func(map[string]any)) {
 
 func TestTheDescriptionIsWhole(t *testing.T) {
 	doc := document(t)
+	for path, want := range map[string]string{
+		"paths /api/v1/runs post requestBody content application/json schema $ref":            "#/components/schemas/Request",
+		"paths /api/v1/runs/{id}/rerun post requestBody content application/json schema $ref": "#/components/schemas/RerunBody",
+		"components securitySchemes token scheme":                                             "bearer",
+	} {
+		if got := at(doc, path); got != want {
+			t.Errorf("%s is %v, want %s", path, got, want)
+		}
+	}
 	if v, _ := doc["openapi"].(string); !strings.HasPrefix(v, "3.1") || at(doc, "info version") != "v9" {
 		t.Errorf("openapi %v, info %v", doc["openapi"], doc["info"])
 	}

@@ -87,6 +87,19 @@ func describe(doc *huma.OpenAPI) {
 	run := doc.Components.Schemas.Map()["Run"]
 	run.Properties["labels"].Nullable = true
 	run.Properties["waiting"] = &huma.Schema{AnyOf: []*huma.Schema{run.Properties["waiting"], {Type: "null"}}}
+	for _, path := range doc.Paths {
+		for _, op := range []*huma.Operation{path.Post, path.Put, path.Patch, path.Delete} {
+			if op == nil || op.RequestBody == nil {
+				continue
+			}
+			if schema, ok := op.RequestBody.Extensions[bodySchema].(*huma.Schema); ok {
+				op.RequestBody.Extensions = nil
+				op.RequestBody.Content = map[string]*huma.MediaType{"application/json": {Schema: schema}}
+			}
+		}
+	}
+	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "the token in DATA/token, or of --token-file"}}
+	doc.Security = []map[string][]string{{"token": {}}}
 	submit := doc.Paths["/api/v1/runs"].Post
 	submit.Responses["200"] = &huma.Response{Description: "the Idempotency-Key has brought this run before", Content: submit.Responses["201"].Content}
 }
@@ -276,8 +289,11 @@ type rawBody struct {
 	RawBody []byte `contentType:"application/json"`
 }
 
-// bodyOf describes a JSON body of type T.
+// bodySchema is where a body's schema is while huma makes bytes of it.
+const bodySchema = "x-schema"
+
+// bodyOf describes a JSON body of type T, for describe.
 func bodyOf[T any](h huma.API) *huma.RequestBody {
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
-	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	return &huma.RequestBody{Required: true, Extensions: map[string]any{bodySchema: schema}}
 }

@@ -315,6 +315,7 @@ func TestLsAsJSONHasItemsAndNext(t *testing.T) {
 	hold(names, "--agent", "default/")
 	hold(nil, "--agent", "demo")
 	hold(nil, "--agent", "team/exec")
+	p.contains(p.call("ls", "--agent", "nobody").err, "no such runs")
 	hold(names[1:2], "--search", names[1])
 	if got := p.ok("ls", "-o", "name"); got != strings.Join(names, "\n")+"\n" {
 		t.Errorf("-o name: %q", got)

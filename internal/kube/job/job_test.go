@@ -214,6 +214,13 @@ func TestASpecThatIsRefused(t *testing.T) {
 		{"the server's labels", func(w *Work) {
 			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"labels": {"app.kubernetes.io/component": "server"}}}`)
 		}, []string{"spec.podTemplate.metadata.labels: app.kubernetes.io/component"}},
+		{"a Job's label", func(w *Work) {
+			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"labels": {"batch.kubernetes.io/job-name": "x"}}}`)
+		}, []string{"spec.podTemplate.metadata.labels: batch.kubernetes.io/job-name"}},
+		{"a Job's old label", func(w *Work) {
+			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"labels": {"job-name": "x"}}}`)
+		}, []string{"spec.podTemplate.metadata.labels: job-name"}},
+		{"over everything", agent(`"volumeMounts": [{"name": "d", "mountPath": "/"}]`), []string{"spec.podTemplate.spec.containers[agent].volumeMounts: / would hide"}},
 		{"no AppArmor by annotation", func(w *Work) {
 			w.Spec.PodTemplate = json.RawMessage(`{"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/agent": "unconfined"}}}`)
 		}, []string{"spec.podTemplate.metadata.annotations: container.apparmor"}},
@@ -308,12 +315,17 @@ func TestASpecThatIsRefused(t *testing.T) {
 	if _, err := noImage.Job(work(nil)); err == nil || !strings.HasPrefix(err.Error(), "spec.runner: inject needs the image") {
 		t.Errorf("without a runner image: %v", err)
 	}
+	nowhere := testCluster
+	nowhere.Advertise = ""
+	if _, err := nowhere.Job(work(nil)); err == nil || !strings.Contains(err.Error(), "start it with --advertise") {
+		t.Errorf("without a URL: %v", err)
+	}
 	bare := func(w *Work) {
 		w.Spec.Runner, w.Spec.Harness = tallyman.RunnerBare, "exec"
 		agent(`"command": ["x"], "args": ["y"]`)(w)
 	}
-	if _, err := testCluster.Job(work(bare)); err != nil {
-		t.Errorf("a bare image may have its own command: %v", err)
+	if _, err := nowhere.Job(work(bare)); err != nil {
+		t.Errorf("a bare image may have its own command, and needs no URL: %v", err)
 	}
 }
 

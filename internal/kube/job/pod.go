@@ -98,7 +98,7 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 		a.Image = c.tagged(given.Image)
 	}
 	if a.Image == "" {
-		return a, Invalid("spec.image", "is missing: an attempt in a cluster needs an image")
+		return a, Invalid("spec.image", "is missing: an attempt in a cluster needs an image, which built-in agents have not; write it in an agent file")
 	}
 	if given.ImagePullPolicy == "" {
 		a.ImagePullPolicy = corev1.PullIfNotPresent
@@ -121,6 +121,9 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 		program = tallyman.PodRunner
 	} else {
 		a.VolumeMounts = append(a.VolumeMounts, corev1.VolumeMount{Name: ours + "runner", MountPath: tallyman.PodRunnerDir, ReadOnly: true})
+	}
+	if c.Advertise == "" {
+		return a, Invalid("spec.runner", "a runner needs a server that it can reach, and this one does not know where Pods reach it: start it with --advertise, or write bare")
 	}
 	a.Command = []string{program, "pod", "--attempt", w.Ref().String(), "--server", c.Advertise}
 	if c.Name != "" {

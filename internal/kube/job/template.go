@@ -87,6 +87,8 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 			switch {
 			case strings.HasPrefix(key, prefix), key == LabelManagedBy:
 				return Invalid(at+m.field, "%s is ours to set", key)
+			case key == "job-name", key == "controller-uid", strings.HasPrefix(key, "batch.kubernetes.io/"):
+				return Invalid(at+m.field, "%s is the cluster's to set", key)
 			case slices.Contains(selecting, key):
 				return Invalid(at+m.field, "%s would make the Pod look like one of the server's; write another key", key)
 			case strings.HasPrefix(key, "container.apparmor.security.beta.kubernetes.io/"):
@@ -202,6 +204,9 @@ func checkContainer(at string, c corev1.Container) error {
 	}
 	for _, m := range c.VolumeMounts {
 		m.MountPath = mountedAt(m)
+		if m.MountPath == "/" {
+			return Invalid(at+"volumeMounts", "%s would hide the image's own files; mount below it", m.MountPath)
+		}
 		for _, dir := range []string{tallyman.PodRunner, tallyman.PodRunnerDir, tallyman.PodInstall, tallyman.PodState, tallyman.PodChannel, tallyman.PodSecrets, tallyman.PodRoots} {
 			if m.MountPath == dir || strings.HasPrefix(m.MountPath, dir+"/") {
 				return Invalid(at+"volumeMounts", "%s is where the runner lives; mount elsewhere", m.MountPath)

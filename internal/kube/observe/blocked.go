@@ -200,11 +200,22 @@ func (s Scene) failedStart(container string) *tallyman.Blocked {
 	case named.MatchString(words):
 		return hopeless(tallyman.ConfigMissing, about)
 	case words == "ErrImageNeverPull", words == "InvalidImageName":
-		return hopeless(tallyman.ImagePullFailed, about)
+		return hopeless(tallyman.ImagePullFailed, about+s.imageWords(container))
 	case strings.Contains(words, "ull image"), words == "ErrImagePull", words == "ImagePullBackOff":
 		return s.pulling(fmt.Sprintf("container %s: %s", container, s.pullWords(words)))
 	}
 	return nil
+}
+
+// imageWords are those of the event that says what is wrong with a container's
+// image, where there is one.
+func (s Scene) imageWords(container string) string {
+	for _, e := range s.Events {
+		if (e.Reason == "InspectFailed" || e.Reason == "ErrImageNeverPull") && strings.HasSuffix(e.InvolvedObject.FieldPath, "{"+container+"}") {
+			return ": " + e.Message
+		}
+	}
+	return ""
 }
 
 // pulling judges an image that is not there yet.

@@ -196,17 +196,22 @@ func TestLookAtWhatBlocks(t *testing.T) {
 		"a missing Secret":           {scene: scene(waits("CreateContainerConfigError", `secret "s" not found`)), reason: tallyman.ConfigMissing, never: true, says: `secret "s" not found`},
 		"its event comes first":      {scene: scene(waits("PodInitializing", ""), failedToStart(`Error: secret "s" not found`)), reason: tallyman.ConfigMissing, never: true, says: `container agent: secret "s" not found`},
 		"an image's name, early":     {scene: scene(waits("PodInitializing", ""), failedToStart("Error: InvalidImageName")), reason: tallyman.ImagePullFailed, never: true, says: "InvalidImageName"},
-		"never pulled, early":        {scene: scene(waits("ContainerCreating", ""), failedToStart("Error: ErrImageNeverPull")), reason: tallyman.ImagePullFailed, never: true, says: "ErrImageNeverPull"},
-		"a pull that fails, early":   {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`)), reason: tallyman.ImagePullFailed, says: "connection refused"},
-		"with what comes of it":      {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`), failedToStart("Error: ErrImagePull")), reason: tallyman.ImagePullFailed, says: `container agent: Failed to pull image "x:1": connection refused`},
-		"and later":                  {scene: scene(waits("ContainerCreating", ""), failedToStart(`Failed to pull image "x:1": connection refused`), failedToStart("Error: ImagePullBackOff")), reason: tallyman.ImagePullFailed, says: "connection refused"},
-		"another's event":            {scene: scene(waits("PodInitializing", ""), warned("Failed", `Error: secret "s" not found`))},
-		"a missing key":              {scene: scene(waits("CreateContainerConfigError", `couldn't find key k in Secret ns/s`)), reason: tallyman.ConfigMissing, never: true, says: "couldn't find key k"},
-		"a missing ConfigMap":        {scene: scene(waits("CreateContainerConfigError", `configmap "c" not found`)), reason: tallyman.ConfigMissing, never: true, says: `configmap "c"`},
-		"a user's name":              {scene: scene(waits("CreateContainerConfigError", "container has runAsNonRoot and image has non-numeric user (agent), cannot verify user is non-root")), reason: tallyman.InvalidSpec, never: true, says: "non-numeric user"},
-		"a volume's Secret":          {scene: scene(waits("ContainerCreating", ""), warned("FailedMount", `MountVolume.SetUp failed for volume "v" : secret "s" not found`)), reason: tallyman.ConfigMissing, says: `secret "s" not found`},
-		"which does not come":        {scene: scene(waits("ContainerCreating", ""), warned("FailedMount", `MountVolume.SetUp failed for volume "v" : secret "s" not found`), later(3*time.Minute)), reason: tallyman.ConfigMissing, never: true, says: `secret "s" not found`},
-		"a volume's disk":            {scene: scene(waits("ContainerCreating", ""), warned("FailedAttachVolume", "Multi-Attach error")), reason: tallyman.StartTimeout, says: "Multi-Attach error"},
+		"and why, early": {scene: scene(waits("PodInitializing", ""), failedToStart("Error: InvalidImageName"), func(s *Scene) {
+			e := s.Events[len(s.Events)-1].DeepCopy()
+			e.Reason, e.Message = "InspectFailed", "repository name (UPPER) must be lowercase"
+			s.Events = append(s.Events, e)
+		}), reason: tallyman.ImagePullFailed, never: true, says: "InvalidImageName: repository name (UPPER) must be lowercase"},
+		"never pulled, early":      {scene: scene(waits("ContainerCreating", ""), failedToStart("Error: ErrImageNeverPull")), reason: tallyman.ImagePullFailed, never: true, says: "ErrImageNeverPull"},
+		"a pull that fails, early": {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`)), reason: tallyman.ImagePullFailed, says: "connection refused"},
+		"with what comes of it":    {scene: scene(waits("PodInitializing", ""), failedToStart(`Failed to pull image "x:1": connection refused`), failedToStart("Error: ErrImagePull")), reason: tallyman.ImagePullFailed, says: `container agent: Failed to pull image "x:1": connection refused`},
+		"and later":                {scene: scene(waits("ContainerCreating", ""), failedToStart(`Failed to pull image "x:1": connection refused`), failedToStart("Error: ImagePullBackOff")), reason: tallyman.ImagePullFailed, says: "connection refused"},
+		"another's event":          {scene: scene(waits("PodInitializing", ""), warned("Failed", `Error: secret "s" not found`))},
+		"a missing key":            {scene: scene(waits("CreateContainerConfigError", `couldn't find key k in Secret ns/s`)), reason: tallyman.ConfigMissing, never: true, says: "couldn't find key k"},
+		"a missing ConfigMap":      {scene: scene(waits("CreateContainerConfigError", `configmap "c" not found`)), reason: tallyman.ConfigMissing, never: true, says: `configmap "c"`},
+		"a user's name":            {scene: scene(waits("CreateContainerConfigError", "container has runAsNonRoot and image has non-numeric user (agent), cannot verify user is non-root")), reason: tallyman.InvalidSpec, never: true, says: "non-numeric user"},
+		"a volume's Secret":        {scene: scene(waits("ContainerCreating", ""), warned("FailedMount", `MountVolume.SetUp failed for volume "v" : secret "s" not found`)), reason: tallyman.ConfigMissing, says: `secret "s" not found`},
+		"which does not come":      {scene: scene(waits("ContainerCreating", ""), warned("FailedMount", `MountVolume.SetUp failed for volume "v" : secret "s" not found`), later(3*time.Minute)), reason: tallyman.ConfigMissing, never: true, says: `secret "s" not found`},
+		"a volume's disk":          {scene: scene(waits("ContainerCreating", ""), warned("FailedAttachVolume", "Multi-Attach error")), reason: tallyman.StartTimeout, says: "Multi-Attach error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := look(t, c.scene)
