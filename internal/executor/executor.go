@@ -104,6 +104,9 @@ type memory struct {
 	endSeen   time.Time // zero: not yet
 	known     bool
 	lateTold  bool
+
+	unseen     time.Time // since when it cannot be looked at, zero: it can
+	unseenTold bool
 }
 
 // New makes an executor.
@@ -191,6 +194,9 @@ func (x *Executor) drive(ctx context.Context, a tallyman.Active) error {
 	obs, err := x.backend.Observe(ctx, a.Attempt)
 	if err != nil {
 		return x.unknown(ctx, a, err)
+	}
+	if m := x.seen[ref]; m != nil {
+		m.unseen, m.unseenTold = time.Time{}, false
 	}
 	if !obs.Running && !obs.Gone && a.Attempt.EndedAt == nil {
 		if a.Attempt.Journal == "" {
@@ -281,32 +287,6 @@ func (x *Executor) start(ctx context.Context, a tallyman.Active) error {
 		return x.end(ctx, ref, s)
 	}
 	return x.unknown(ctx, a, err)
-}
-
-// unknown is about an attempt that cannot be looked at or started just now.
-// One that has not started waits, and says for what.
-func (x *Executor) unknown(ctx context.Context, a tallyman.Active, err error) error {
-	var e *tallyman.Error
-	if a.Run.State != tallyman.Starting || a.Attempt.EndedAt != nil || !errors.As(err, &e) || e.Wait == "" {
-		return err
-	}
-	x.memory(a.Attempt.Ref()).since = time.Now()
-	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})
-}
-
-// held tells what keeps an attempt from starting, while it may still change.
-func (x *Executor) held(ctx context.Context, a tallyman.Active, b *tallyman.Blocked) error {
-	if a.Run.State != tallyman.Starting {
-		return nil
-	}
-	if b == nil {
-		return x.service.Wait(ctx, a.Run, nil)
-	}
-	gate := b.Wait
-	if gate == "" {
-		gate = tallyman.PodPending
-	}
-	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: gate, Detail: b.Message})
 }
 
 // attend looks after an attempt whose runner lives.

@@ -116,6 +116,19 @@ func TestAnAttemptThatHasNotBegun(t *testing.T) {
 				s.at(30, func() {})
 			},
 		},
+		"a long time, and that is noted": {
+			"note adopted@0\nnote unseen@61",
+			func(s *stage) {
+				s.works()
+				s.serve()
+				s.at(1, func() {
+					s.obsErr = &tallyman.Error{Code: tallyman.Unavailable, Wait: tallyman.NoBackend, Message: "no route"}
+				})
+				for second := range 100 {
+					s.at(second+2, func() {})
+				}
+			},
+		},
 		"somebody has taken it away": {
 			"note adopted@0\nend PodDeleted@5\ncompact@5\ngone@5\nforget@5",
 			func(s *stage) {
