@@ -52,13 +52,17 @@ func backendOf(data string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
+// errForeign is of a data folder of another backend.
+var errForeign = errors.New("the server of this data folder is not running")
+
 // foreign refuses to look after runs that execute elsewhere.
 func (p Program) foreign(data, backend string) error {
 	program := p.Name
 	if backend != local.Name && p.Backends[backend] == nil {
 		program = "tallyman-server"
 	}
-	return tallyman.Errorf(tallyman.Unavailable, "the data folder %s is that of a server with --backend %s, which is not running: start it (%s up --backend %[2]s …), or name another folder with --data", data, backend, program)
+	return &tallyman.Error{Code: tallyman.Unavailable, Err: errForeign, Message: fmt.Sprintf(
+		"the data folder %s is that of a server with --backend %s, which is not running: start it (%s up --backend %[2]s …), or name another folder with --data", data, backend, program)}
 }
 
 // elsewhere is the backend of who only looks at runs that execute on another

@@ -37,6 +37,7 @@ type session struct {
 
 	mu     sync.Mutex // held while a server is looked for, and at the end
 	closed bool
+	served bool // somebody else has
 	server *server
 	cancel context.CancelFunc
 	ended  chan error
@@ -134,14 +135,19 @@ func (s *session) ensure(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.As(err, &held) {
+		restarts := s.served && errors.Is(err, errForeign) // it may come back at once
+		if !errors.As(err, &held) && !restarts {
 			return err
 		}
-		if err = s.somebody(ctx); err == nil {
+		answers := s.somebody(ctx)
+		switch over := time.Now().After(until); {
+		case answers == nil:
+			s.served = true
 			return nil
-		}
-		if tallyman.CodeOf(err) != tallyman.Unavailable || time.Now().After(until) {
-			return fmt.Errorf("%w; but it does not answer: %w", held, err)
+		case restarts && over:
+			return err
+		case !restarts && (over || tallyman.CodeOf(answers) != tallyman.Unavailable):
+			return fmt.Errorf("%w; but it does not answer: %w", held, answers)
 		}
 		select {
 		case <-ctx.Done():

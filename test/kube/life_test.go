@@ -3,6 +3,7 @@
 package kube_test
 
 import (
+	"bytes"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -52,13 +53,18 @@ func TestAServerThatIsKilled(t *testing.T) {
 	p := newPlace(t)
 	p.agent("counts", shell("for n in 1 2 3 4 5 6 7 8; do echo line $n; sleep 1; done"))
 	run := p.detach("counts")
+	data := filepath.Join(p.dir, "data")
+	var followed bytes.Buffer
+	follower := exec.Command(filepath.Join(bin, "tallyman"), "--data", data, "logs", "-f", run.ID)
+	follower.Stdout, follower.Stderr = &followed, &followed
+	p.must(follower.Start())
 	for range 3 {
 		p.stop(syscall.SIGKILL)
 		time.Sleep(500 * time.Millisecond)
 		// Whoever asks meanwhile on the data folder, with another backend by
 		// default, sees what was recorded and touches nothing.
 		for _, program := range []string{"tallyman", "tallyman-server"} {
-			out, err := exec.Command(filepath.Join(bin, program), "--data", filepath.Join(p.dir, "data"), "ls").CombinedOutput()
+			out, err := exec.Command(filepath.Join(bin, program), "--data", data, "ls").CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "--backend kube") || !strings.Contains(string(out), string(tallyman.Running)) {
 				t.Errorf("%s ls: %v\n%s", program, err, out)
 			}
@@ -67,8 +73,12 @@ func TestAServerThatIsKilled(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 	}
 	p.holds(p.ended(run.ID), tallyman.Completed)
-	if got, want := p.ok("logs", run.ID), "line 1\nline 2\nline 3\nline 4\nline 5\nline 6\nline 7\nline 8\n"; got != want {
+	const want = "line 1\nline 2\nline 3\nline 4\nline 5\nline 6\nline 7\nline 8\n"
+	if got := p.ok("logs", run.ID); got != want {
 		t.Errorf("the transcript is %q", got)
+	}
+	if err := follower.Wait(); err != nil || followed.String() != want {
+		t.Errorf("who followed it all the time saw %q, %v", followed.String(), err)
 	}
 	if pods := p.pods(run); len(pods) != 1 {
 		t.Errorf("%d Pods were made", len(pods))
