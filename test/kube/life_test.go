@@ -3,7 +3,7 @@
 package kube_test
 
 import (
-	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -54,10 +54,15 @@ func TestAServerThatIsKilled(t *testing.T) {
 	p.agent("counts", shell("for n in 1 2 3 4 5 6 7 8; do echo line $n; sleep 1; done"))
 	run := p.detach("counts")
 	data := filepath.Join(p.dir, "data")
-	var followed bytes.Buffer
+	file := filepath.Join(t.TempDir(), "followed")
+	out, err := os.Create(file)
+	p.must(err)
+	defer out.Close()
+	followed := func() string { b, err := os.ReadFile(file); p.must(err); return string(b) }
 	follower := exec.Command(filepath.Join(bin, "tallyman"), "--data", data, "logs", "-f", run.ID)
-	follower.Stdout, follower.Stderr = &followed, &followed
+	follower.Stdout, follower.Stderr = out, out
 	p.must(follower.Start())
+	p.eventually("somebody follows it", func() bool { return strings.HasPrefix(followed(), "line 1\n") })
 	for range 3 {
 		p.stop(syscall.SIGKILL)
 		time.Sleep(500 * time.Millisecond)
@@ -77,8 +82,8 @@ func TestAServerThatIsKilled(t *testing.T) {
 	if got := p.ok("logs", run.ID); got != want {
 		t.Errorf("the transcript is %q", got)
 	}
-	if err := follower.Wait(); err != nil || followed.String() != want {
-		t.Errorf("who followed it all the time saw %q, %v", followed.String(), err)
+	if err := follower.Wait(); err != nil || followed() != want {
+		t.Errorf("who followed it all the time saw %q, %v", followed(), err)
 	}
 	if pods := p.pods(run); len(pods) != 1 {
 		t.Errorf("%d Pods were made", len(pods))
