@@ -373,6 +373,20 @@ func TestFormsAreBoundToTheirBrowser(t *testing.T) {
 	}
 }
 
+func TestAFileThatHoldsNoToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	for text, good := range map[string]bool{
+		strings.Repeat("A", 40) + "\n": true, "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIRAK\n": false, strings.Repeat("é", 40): false,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := auth.ReadToken(path); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "holds no token") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestAMissingTokenIsMade(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	if _, err := auth.Open(path); err != nil {

@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/config"
 	"github.com/tallyman-dev/tallyman/internal/local"
 )
 
-// claim makes the data folder that of this server's backend. Where it is
-// another's, its runs are not this server's to look after: who only looks is
-// told whose they are, everybody else is refused.
+// claim finds out whether the data folder's runs are this server's to look
+// after. Where they are another backend's, who only looks is told whose, and
+// everybody else is refused.
 func (s *server) claim(ctx context.Context, o serverOptions) (foreign string, err error) {
 	was, err := backendOf(s.cfg.Data)
 	switch {
@@ -33,10 +34,20 @@ func (s *server) claim(ctx context.Context, o serverOptions) (foreign string, er
 			return "", tallyman.Errorf(tallyman.Unavailable, "the data folder %s was served with --backend %s, and runs there have not ended: serve it so until they have, or name another folder with --data", s.cfg.Data, was)
 		}
 	}
-	if err := os.WriteFile(backendFile(s.cfg.Data), []byte(s.cfg.Backend+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("record the backend of the data folder: %w", err)
-	}
 	return "", nil
+}
+
+// record makes the data folder that of this server's backend, once that is
+// there.
+func (s *server) record(o serverOptions) error {
+	was, err := backendOf(s.cfg.Data)
+	if err != nil || o.role == looks || was == s.cfg.Backend {
+		return err
+	}
+	if err := os.WriteFile(backendFile(s.cfg.Data), []byte(s.cfg.Backend+"\n"), 0o600); err != nil {
+		return fmt.Errorf("record the backend of the data folder: %w", err)
+	}
+	return nil
 }
 
 // backendFile holds the name of the backend that a data folder's runs execute
@@ -50,6 +61,15 @@ func backendOf(data string) (string, error) {
 		return "", fmt.Errorf("read the backend of the data folder: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// mayServe refuses a data folder of another backend.
+func (p Program) mayServe(cfg config.Config) error {
+	was, err := backendOf(cfg.Data)
+	if err != nil || was == "" || was == cfg.Backend {
+		return err
+	}
+	return p.foreign(cfg.Data, was)
 }
 
 // errForeign is of a data folder of another backend.

@@ -135,8 +135,8 @@ func (s *session) ensure(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		restarts := s.served && errors.Is(err, errForeign) // it may come back at once
-		if !errors.As(err, &held) && !restarts {
+		foreign := errors.Is(err, errForeign)
+		if !foreign && !errors.As(err, &held) {
 			return err
 		}
 		answers := s.somebody(ctx)
@@ -144,9 +144,9 @@ func (s *session) ensure(ctx context.Context) error {
 		case answers == nil:
 			s.served = true
 			return nil
-		case restarts && over:
+		case foreign && (over || !s.served): // one that has served may come back at once
 			return err
-		case !restarts && (over || tallyman.CodeOf(answers) != tallyman.Unavailable):
+		case !foreign && (over || tallyman.CodeOf(answers) != tallyman.Unavailable):
 			return fmt.Errorf("%w; but it does not answer: %w", held, answers)
 		}
 		select {
@@ -159,6 +159,11 @@ func (s *session) ensure(ctx context.Context) error {
 
 // embed becomes the server of the data folder, on its socket.
 func (s *session) embed(ctx context.Context) error {
+	if s.role != looks {
+		if err := s.c.program.mayServe(s.cfg); err != nil {
+			return err
+		}
+	}
 	srv, err := openServer(ctx, serverOptions{
 		cfg: s.cfg, program: s.c.program, role: s.role, env: s.c.env,
 		agents: catalog.Resolve(here(), s.cfg.Agents, s.c.env.get),
@@ -262,10 +267,8 @@ func (s *session) detached(ctx context.Context) error {
 	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("make the data folder: %w; name another with --data", err)
 	}
-	if was, err := backendOf(s.cfg.Data); err != nil {
+	if err := s.c.program.mayServe(s.cfg); err != nil {
 		return err
-	} else if was != "" && was != s.cfg.Backend {
-		return s.c.program.foreign(s.cfg.Data, was)
 	}
 	if err := s.background(); err != nil {
 		return err

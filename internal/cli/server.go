@@ -126,6 +126,9 @@ func openServer(ctx context.Context, o serverOptions) (_ *server, err error) {
 	if err := s.listenAll(o); err != nil {
 		return nil, err
 	}
+	if err := s.record(o); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

@@ -181,6 +181,15 @@ func TestAnAttemptIsDriven(t *testing.T) {
 				s.at(1, func() {})
 			},
 		},
+		"who was never heard is not lost": {
+			"note adopted@0\nkill@902",
+			func(s *stage) {
+				s.works()
+				s.attempt().Journal = ""
+				s.serve()
+				time.Sleep(903 * time.Second)
+			},
+		},
 		"what an earlier server called lost is heard of again": {
 			"note adopted@0\nheard of@0",
 			func(s *stage) {

@@ -18,6 +18,7 @@ func TestSettle(t *testing.T) {
 		open   bool // it has not ended
 		reason tallyman.Reason
 		says   string // part of the message
+		not    string // no part of it
 	}{
 		"nothing is known: it goes on":             {facts: Facts{}, open: true},
 		"it runs and a stop was asked: it goes on": {facts: Facts{StopReason: tallyman.ReasonStopped}, open: true},
@@ -29,6 +30,7 @@ func TestSettle(t *testing.T) {
 		"gone without one after a stop":            {facts: Facts{Gone: true, StopReason: tallyman.ReasonStopped, StopMessage: "stopped by x"}, reason: tallyman.ReasonStopped, says: "stopped by x"},
 		"gone with a damaged journal":              {facts: Facts{Gone: true, JournalErr: "000.seg at 99: checksum"}, reason: tallyman.RunnerLost, says: "000.seg at 99"},
 		"gone, and how the process ended is known": {facts: Facts{Gone: true, Process: "signal killed"}, reason: tallyman.RunnerLost, says: "signal killed"},
+		"gone, and its cluster says why":           {facts: Facts{Gone: true, Process: "a-uid", Cause: &tallyman.Cause{Reason: tallyman.RunnerLost, Message: "exit code 137"}}, reason: tallyman.RunnerLost, says: "exit code 137", not: "a-uid"},
 		"interrupted while it still runs":          {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}}, open: true},
 		"interrupted and gone":                     {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}, Gone: true}, reason: tallyman.RunnerLost, says: "from outside"},
 		"interrupted after a stop":                 {facts: Facts{Final: &tallyman.Outcome{Interrupted: true}, Gone: true, StopReason: tallyman.Superseded}, reason: tallyman.Superseded},
@@ -41,7 +43,7 @@ func TestSettle(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			s, ended := Settle(c.facts)
-			if ended == c.open || s.Reason != c.reason || !strings.Contains(s.Message, c.says) {
+			if ended == c.open || s.Reason != c.reason || !strings.Contains(s.Message, c.says) || c.not != "" && strings.Contains(s.Message, c.not) {
 				t.Errorf("got %v %s %q", ended, s.Reason, s.Message)
 			}
 		})

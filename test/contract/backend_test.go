@@ -12,6 +12,26 @@ import (
 	"github.com/tallyman-dev/tallyman"
 )
 
+// An agent file that cannot be read is told once, however often it is looked at,
+// and a backend that is not there changes nothing.
+func TestWhatAServerSaysOfItsSetUp(t *testing.T) {
+	p := newPlace(t)
+	p.write("agents/bad.yaml", "kind: Nonsense\n")
+	s := p.up()
+	for range 3 {
+		if _, err := s.own.Agents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(s.err.String(), "reading agents"); n != 1 {
+		t.Errorf("it is told %d times:\n%s", n, s.err.String())
+	}
+	s.kill()
+	// What is not there gets no data folder.
+	p.contains(p.want(2, "up", "--backend", "kubes").err, `backend "kubes" is not in tallyman, which has local; tallyman-server has kube`)
+	p.ends(tallyman.Completed, "exec", "--", "true")
+}
+
 // The runs of a data folder execute where its server says. While that is down
 // nobody else looks after them: what was recorded can be read, and whoever
 // would start, stop or settle something is told whose it is.

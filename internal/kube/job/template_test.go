@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -37,8 +38,9 @@ func TestNothingOfATemplateIsLost(t *testing.T) {
 					w.Spec.EnvFrom = []tallyman.EnvSource{{SecretRef: &tallyman.SecretRef{Name: "all"}}, {SecretRef: &tallyman.SecretRef{Name: "one", Key: "ONE"}}}
 					w.Spec.PodTemplate = given
 				}))
-				if e := new(tallyman.Error); err != nil {
-					if e, _ = err.(*tallyman.Error); e == nil || e.Reason != tallyman.InvalidSpec || !strings.HasPrefix(e.Message, "spec.podTemplate.") {
+				if err != nil {
+					var e *tallyman.Error
+					if !errors.As(err, &e) || e.Reason != tallyman.InvalidSpec || !strings.HasPrefix(e.Message, "spec.podTemplate.") {
 						t.Errorf("%s: %v", where, err)
 					}
 					refused++
@@ -50,7 +52,7 @@ func TestNothingOfATemplateIsLost(t *testing.T) {
 					t.Fatal(err)
 				}
 				var want, got any
-				if err := errorsOf(json.Unmarshal(given, &want), json.Unmarshal(made, &got)); err != nil {
+				if err := errors.Join(json.Unmarshal(given, &want), json.Unmarshal(made, &got)); err != nil {
 					t.Fatal(err)
 				}
 				if dropped := strings.HasSuffix(where, ".Capabilities.Drop[]"); !dropped && !within(want, got) { // all are
@@ -74,15 +76,6 @@ func TestNothingOfATemplateIsLost(t *testing.T) {
 			}
 		})
 	}
-}
-
-func errorsOf(all ...error) error {
-	for _, err := range all {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // keys are the fields by which the elements of lists are told apart.
