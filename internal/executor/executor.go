@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman"
 	"github.com/tallyman-dev/tallyman/internal/fault"
+	"github.com/tallyman-dev/tallyman/internal/pace"
 )
 
 const tick = 2 * time.Second
@@ -43,7 +44,7 @@ type Service interface {
 	Note(ctx context.Context, ref tallyman.AttemptRef, kind, message string) error
 	// Silent records since when a living runner is not heard of; nil: it is.
 	Silent(ctx context.Context, ref tallyman.AttemptRef, since *time.Time) error
-	Changed() (<-chan struct{}, func())
+	AttemptsChanged() (<-chan struct{}, func())
 }
 
 // Store is what the executor reads.
@@ -120,14 +121,16 @@ func New(b Backend, st Store, sv Service, ch Channel, h History, p Patience, log
 // Run makes passes until ctx ends.
 func (x *Executor) Run(ctx context.Context) error {
 	x.serving = true
-	changed, end := x.service.Changed()
+	changed, end := x.service.AttemptsChanged()
 	defer end()
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
+		began := time.Now()
 		if err := x.pass(ctx); ctx.Err() == nil {
 			x.tell(ctx, err)
 		}
+		pace.Rest(ctx, began)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -247,7 +247,7 @@ func (s *stage) Silent(_ context.Context, _ tallyman.AttemptRef, since *time.Tim
 }
 
 // notices are those of the service and of the backend.
-func (s *stage) Changed() (<-chan struct{}, func()) { return s.notice, func() {} }
+func (s *stage) AttemptsChanged() (<-chan struct{}, func()) { return s.notice, func() {} }
 
 // backend is the stage as a backend.
 type backend struct{ *stage }

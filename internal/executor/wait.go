@@ -9,14 +9,15 @@ import (
 )
 
 // unknown is about an attempt that cannot be looked at or started just now.
-// One that has not started waits, and says for what.
+// One that has not started waits, and says for what; of one at work the
+// timeline says so after a while. What is wrong is the backend's to log.
 func (x *Executor) unknown(ctx context.Context, a tallyman.Active, err error) error {
 	var e *tallyman.Error
 	if !errors.As(err, &e) || e.Wait == "" || a.Attempt.EndedAt != nil {
 		return err
 	}
 	if a.Run.State != tallyman.Starting {
-		return errors.Join(err, x.unseen(ctx, a.Attempt.Ref(), e.Message))
+		return x.unseen(ctx, a.Attempt.Ref(), e.Message)
 	}
 	x.memory(a.Attempt.Ref()).since = time.Now()
 	return x.service.Wait(ctx, a.Run, &tallyman.Waiting{Reason: e.Wait, Detail: e.Message})

@@ -59,6 +59,7 @@ type Backend struct {
 	seen    *informers
 	scribe  *scribe
 	changed chan struct{}
+	stirred chan struct{} // the cluster's side of changed
 	nodes   nodes
 	clock   *clock
 	line    *line
@@ -79,9 +80,9 @@ func New(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the cluster at %s: %w", o.Config.Host, err)
 	}
-	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1), clock: clock, line: line}
+	b := &Backend{o: o, live: live, core: core, changed: make(chan struct{}, 1), stirred: make(chan struct{}, 1), clock: clock, line: line}
 	b.scribe, b.nodes.live = newScribe(b), live
-	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), b.tell, o.Log)
+	b.seen, err = newInformers(o.Config, append([]string{o.Namespace}, o.Namespaces...), func() { notify(b.stirred) }, o.Log)
 	return b, err
 }
 
@@ -100,6 +101,28 @@ func notify(c chan struct{}) {
 	}
 }
 
+// together is how long what changes in the cluster is gathered, once something
+// was told: the Pod, the Job and the events of one step come one by one, and
+// each notice makes the executor look at everything.
+const together = 100 * time.Millisecond
+
+// passOn tells of what changes in the cluster: at once after a quiet time.
+func (b *Backend) passOn(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.stirred:
+		}
+		b.tell()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(together):
+		}
+	}
+}
+
 // Run watches the cluster, and removes what is done with.
 func (b *Backend) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,6 +135,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	working.Go(func() { b.every(ctx, deadlinePeriod, "ending Pods at their deadline", b.holdDeadlines) })
 	working.Go(func() { b.scribe.run(ctx) })
 	working.Go(func() { b.probe(ctx) })
+	working.Go(func() { b.passOn(ctx) })
 	defer working.Wait()
 	defer cancel()
 	return b.seen.run(ctx, func(ctx context.Context, namespace string) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman"
+	"github.com/tallyman-dev/tallyman/internal/pace"
 )
 
 const (
@@ -29,7 +30,7 @@ type Service interface {
 	AgentCap(ctx context.Context, run tallyman.Run) (int, error)
 	Admit(ctx context.Context, run tallyman.Run, global, perAgent int, backend string) (tallyman.Attempt, error)
 	Wait(ctx context.Context, run tallyman.Run, w *tallyman.Waiting) error
-	Changed() (<-chan struct{}, func())
+	QueueChanged() (<-chan struct{}, func())
 }
 
 // Scheduler admits queued runs under the caps.
@@ -48,15 +49,17 @@ func New(q Queue, s Service, global int, backend string, log *slog.Logger) *Sche
 
 // Run makes passes until ctx ends.
 func (s *Scheduler) Run(ctx context.Context) error {
-	changed, end := s.service.Changed()
+	changed, end := s.service.QueueChanged()
 	defer end()
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	for {
+		began := time.Now()
 		next, err := s.pass(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "admitting runs", "err", err)
 		}
+		pace.Rest(ctx, began)
 		timer.Reset(max(min(next, tick), time.Millisecond))
 		select {
 		case <-ctx.Done():

@@ -90,7 +90,7 @@ func (s *stage) Wait(_ context.Context, r tallyman.Run, w *tallyman.Waiting) err
 	return s.refuse[r.ID]
 }
 
-func (s *stage) Changed() (<-chan struct{}, func()) { return s.notice, func() {} }
+func (s *stage) QueueChanged() (<-chan struct{}, func()) { return s.notice, func() {} }
 
 // set changes the stage; with a notice the scheduler is woken.
 func (s *stage) set(notice bool, f func()) {

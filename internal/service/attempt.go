@@ -234,10 +234,12 @@ func (s *Service) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int
 	if len(r.Facts) == 0 {
 		return s.heartbeat(ctx, ref, epoch)
 	}
+	about := aboutRecord
 	for i, f := range r.Facts {
 		if f.Outcome == nil {
 			continue
 		}
+		about = aboutAttempts // it can be settled
 		kept, err := s.keepResult(ctx, *f.Outcome)
 		if err != nil {
 			return answer, err
@@ -276,7 +278,7 @@ func (s *Service) Report(ctx context.Context, ref tallyman.AttemptRef, epoch int
 		return answer, fmt.Errorf("report of %s: %w", ref, err)
 	}
 	fault.Point(fault.ReportCommitted)
-	s.notices.tell()
+	s.notices.tell(about)
 	return answer, nil
 }
 
@@ -380,7 +382,7 @@ func (s *Service) Note(ctx context.Context, ref tallyman.AttemptRef, kind, messa
 	if err != nil {
 		return fmt.Errorf("note %q about run %s: %w", kind, ref.RunID, err)
 	}
-	s.notices.tell()
+	s.notices.tell(aboutRecord)
 	return nil
 }
 
@@ -402,6 +404,6 @@ func (s *Service) Silent(ctx context.Context, ref tallyman.AttemptRef, since *ti
 	if err != nil {
 		return fmt.Errorf("note the silence of attempt %s: %w", ref, err)
 	}
-	s.notices.tell()
+	s.notices.tell(aboutRecord)
 	return nil
 }

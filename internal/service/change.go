@@ -49,7 +49,11 @@ func (s *Service) change(ctx context.Context, runID string, t tallyman.Trigger, 
 		if is.State.Terminal() {
 			s.ended(is)
 		}
-		s.notices.tell()
+		about := aboutQueue | aboutAttempts
+		if t.Kind == tallyman.TriggerWaiting {
+			about = aboutRecord
+		}
+		s.notices.tell(about)
 	}
 	return is, nil
 }
@@ -210,7 +214,7 @@ func (s *Service) Delete(ctx context.Context, idOrName string, drop func(ctx con
 	if err != nil {
 		return fmt.Errorf("delete run %s: %w", run.ID, err)
 	}
-	s.notices.tell()
+	s.notices.tell(aboutQueue | aboutAttempts)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (s *Service) End(ctx context.Context, ref tallyman.AttemptRef, e tallyman.S
 	if ended {
 		s.ended(run)
 	}
-	s.notices.tell()
+	s.notices.tell(aboutQueue | aboutAttempts)
 	return run, nil
 }
 
@@ -196,7 +196,7 @@ func (s *Service) Gone(ctx context.Context, ref tallyman.AttemptRef, owed bool, 
 		return fmt.Errorf("free the slot of attempt %s: %w", ref, err)
 	}
 	fault.Point(fault.GoneCommitted)
-	s.notices.tell()
+	s.notices.tell(aboutQueue)
 	return nil
 }
 

@@ -113,7 +113,15 @@ func New(o Options) *Service {
 
 // Changed returns a channel that gets a notice after runs have changed, and a
 // function that ends it. A notice is a hint: look at what is true.
-func (s *Service) Changed() (<-chan struct{}, func()) { return s.notices.watch() }
+func (s *Service) Changed() (<-chan struct{}, func()) { return s.notices.watch(aboutAnything) }
+
+// QueueChanged is Changed for changes after which other runs may start than
+// before: what is queued, and what takes a slot.
+func (s *Service) QueueChanged() (<-chan struct{}, func()) { return s.notices.watch(aboutQueue) }
+
+// AttemptsChanged is Changed for changes after which there is something to do
+// with an attempt: start it, stop it, settle it.
+func (s *Service) AttemptsChanged() (<-chan struct{}, func()) { return s.notices.watch(aboutAttempts) }
 
 // frozen is what a run keeps of its agent, from submit on.
 type frozen struct {

@@ -78,7 +78,7 @@ func (s *Service) Submit(ctx context.Context, req tallyman.Request) (run tallyma
 	}
 	fault.Point(fault.SubmitCommitted)
 	if created {
-		s.notices.tell()
+		s.notices.tell(aboutQueue)
 	}
 	return run, created, nil
 }
