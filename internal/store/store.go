@@ -60,7 +60,7 @@ func (c conn) exec(ctx context.Context, query string, args ...any) (int64, error
 	return res.RowsAffected()
 }
 
-// all returns every row of a query.
+// all returns every row of a query; none are an empty list, as JSON has it.
 func all[T any](ctx context.Context, c conn, scan func(row) (T, error), query string, args ...any) (items []T, err error) {
 	rows, err := c.query(ctx, query, args...)
 	if err != nil {
@@ -71,6 +71,7 @@ func all[T any](ctx context.Context, c conn, scan func(row) (T, error), query st
 			err = cerr
 		}
 	}()
+	items = []T{}
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {

@@ -14,8 +14,6 @@ import (
 	"runtime"
 	"strings"
 	"time"
-
-	_ "modernc.org/sqlite" // the driver
 )
 
 // DB is one open file. Writer has a single connection and begins its
@@ -72,10 +70,11 @@ func connect(ctx context.Context, path string, conns int, option string, pragmas
 		query = append(query, "_pragma="+p)
 	}
 	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + strings.Join(query, "&")
-	db, err := sql.Open("sqlite", dsn)
+	c, err := newConnector(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
+	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	// A file that is not a database says so only when it is read.
