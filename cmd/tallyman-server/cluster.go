@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"runtime/debug"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,15 +19,9 @@ const (
 	burst    = 400
 )
 
-// gcPercent is the garbage collector's, where GOGC does not set it: a cluster's
-// objects stay in memory, and the usual 100 would let as much lie beside them.
-const gcPercent = 50
-
 // openCluster makes the backend of the cluster that is configured.
 func openCluster(o cli.BackendOptions) (cli.Backend, error) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	keepRoom()
 	rest, err := clusterConfig(o.Config)
 	if err != nil {
 		return nil, err
