@@ -93,7 +93,10 @@ func newUplink(b tallyman.Bootstrap, version, process string, log *slog.Logger) 
 		if err != nil {
 			return nil, err
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		transport.TLSClientConfig = &tls.Config{
+			RootCAs: roots, MinVersion: tls.VersionTLS12,
+			ClientSessionCache: tls.NewLRUClientSessionCache(1), // the streams beside the first resume its session
+		}
 	}
 	u.http = &http.Client{Transport: transport}
 	return u, nil
