@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,13 @@ func backendOf(data string) (string, error) {
 		return "", fmt.Errorf("read the backend of the data folder: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// runsHere reports whether what is submitted to the data folder runs on this
+// machine.
+func runsHere(cfg config.Config) bool {
+	was, err := backendOf(cfg.Data)
+	return err == nil && cmp.Or(was, cfg.Backend) == local.Name
 }
 
 // mayServe refuses a data folder of another backend.

@@ -105,7 +105,7 @@ func (c *command) run(cmd *cobra.Command, o *runOptions, given []string, dash in
 		return err
 	}
 	if s.local {
-		err = c.inline(ctx, &req, s, o.workspace == "")
+		err = c.inline(ctx, &req, s, o.workspace == "" && runsHere(s.cfg))
 	} else {
 		err = prepareRemote(ctx, &req, s)
 	}

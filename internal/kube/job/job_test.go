@@ -189,6 +189,33 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// A script needs nothing but the runner, so that demo runs on any server.
+func TestAScriptRunsInTheRunnersImage(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*tallyman.AgentSpec)
+		want   string // "": refused
+	}{
+		"of the runner": {func(*tallyman.AgentSpec) {}, "registry.example/tallyman/runner:1.4.0"},
+		"in the image":  {func(s *tallyman.AgentSpec) { s.Runner = tallyman.RunnerImage }, "registry.example/tallyman/runner:1.4.0"},
+		"its own":       {func(s *tallyman.AgentSpec) { s.Image = "busybox:1" }, "busybox:1"},
+		"from the template": {func(s *tallyman.AgentSpec) {
+			s.PodTemplate = json.RawMessage(`{"spec": {"containers": [{"name": "agent", "image": "busybox:2"}]}}`)
+		}, "busybox:2"},
+		"bare": {func(s *tallyman.AgentSpec) { s.Runner = tallyman.RunnerBare }, ""},
+	} {
+		w := work(func(w *Work) {
+			w.Spec.Harness, w.Spec.Image = "script", ""
+			c.change(&w.Spec)
+		})
+		j, err := testCluster.Job(w)
+		if c.want == "" && err == nil || c.want != "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if err == nil && j.Spec.Template.Spec.Containers[0].Image != c.want {
+			t.Errorf("%s: it runs in %s, want %s", name, j.Spec.Template.Spec.Containers[0].Image, c.want)
+		}
+	}
+}
+
 func TestASpecThatIsRefused(t *testing.T) {
 	template := func(pod string) func(*Work) {
 		return func(w *Work) { w.Spec.PodTemplate = json.RawMessage(`{"spec": ` + pod + `}`) }

@@ -97,8 +97,11 @@ func (c Cluster) agent(w Work, user corev1.PodTemplateSpec) (corev1.Container, e
 	if spec.Image == "" {
 		a.Image = c.tagged(given.Image)
 	}
+	if a.Image == "" && spec.Harness == "script" && runnerOf(spec) != tallyman.RunnerBare {
+		a.Image = c.tagged(c.RunnerImage) // it needs nothing but the runner
+	}
 	if a.Image == "" {
-		return a, Invalid("spec.image", "is missing: an attempt in a cluster needs an image, which built-in agents have not; write it in an agent file")
+		return a, Invalid("spec.image", "is missing: an attempt in a cluster needs an image, which built-in agents but demo have not; write it in an agent file")
 	}
 	if given.ImagePullPolicy == "" {
 		a.ImagePullPolicy = corev1.PullIfNotPresent
