@@ -17,8 +17,9 @@ import (
 func (c *command) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show RUN",
-		Short: "Show a run: how it ended and why, its attempts and timeline",
-		Long:  "RUN is a name, an id, or a unique part of an id of at least six characters.",
+		Short: "Show a run: how it ended and why, its attempts, files and timeline",
+		Long: `RUN is a name, an id, or a unique part of an id of at least six characters. With -o
+json or yaml it is one object: the run, its attempts, artifacts and timeline.`,
 		Example: `  tallyman show demo-8c4q2k7v1x
   tallyman show demo-8c4q2k7v1x -o json`,
 		Args:              args(1, 1, "one run"),
@@ -38,7 +39,7 @@ func (c *command) show(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if c.output != "" {
+	if c.output == "name" {
 		return c.printRun(run)
 	}
 	attempts, err := s.Attempts(ctx, run.ID)
@@ -49,9 +50,22 @@ func (c *command) show(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	artifacts, err := s.Artifacts(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	if c.whole() {
+		return c.printObject(shownRun{run, attempts, artifacts, timeline})
+	}
 	c.describe(run)
 	for _, a := range attempts {
 		c.describeAttempt(run, a)
+	}
+	if len(artifacts) > 0 {
+		fmt.Fprintln(c.out, "\nartifacts")
+	}
+	for _, a := range artifacts {
+		fmt.Fprintf(c.out, "  %s, %s, attempt %d\n", printable(a.Name), render.Bytes(a.Size), a.Attempt)
 	}
 	fmt.Fprintln(c.out, "\ntimeline")
 	for _, e := range timeline {
@@ -62,6 +76,14 @@ func (c *command) show(ctx context.Context, id string) error {
 		fmt.Fprintln(c.out)
 	}
 	return nil
+}
+
+// shownRun is a run with all that is known of it.
+type shownRun struct {
+	tallyman.Run
+	Attempts  []tallyman.Attempt       `json:"attempts"`
+	Artifacts []tallyman.Artifact      `json:"artifacts"`
+	Timeline  []tallyman.TimelineEntry `json:"timeline"`
 }
 
 func (c *command) describe(run tallyman.Run) {

@@ -220,8 +220,9 @@ func TestACommandHasNoTurns(t *testing.T) {
 	o := p.want(0, "run", "exec", "--", "true")
 	p.lacks(o.err, "turns", "tokens", "cost")
 	run := p.ends(tallyman.Completed, "exec", "--", "true")
-	p.lacks(p.ok("show", run.ID), "turns", "tokens", "cost")
-	p.contains(p.ok("show", run.ID, "-o", "json"), `"turns": 0`, `"cost_usd": 0`)
+	p.lacks(p.ok("show", run.ID), "turns", "tokens", "cost", "artifacts")
+	p.contains(p.ok("artifacts", "ls", run.ID, "-o", "json"), `"items": []`)
+	p.contains(p.ok("show", run.ID, "-o", "json"), `"turns": 0`, `"cost_usd": 0`, `"attempts": [`, `"number": 1`, `"artifacts": []`, `"timeline": [`, `"kind": "ended"`)
 	p.contains(p.want(0, "run", "demo", "x").err, "turns", "tokens", "cost")
 }
 

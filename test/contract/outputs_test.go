@@ -77,6 +77,8 @@ func TestArtifactsAreListedAndFetched(t *testing.T) {
 		t.Errorf("listed are %+v", list.Items)
 	}
 	p.contains(p.ok("artifacts", "ls", run.Name), "NAME", "out/bin", "3 B")
+	p.contains(p.ok("show", run.Name), "artifacts", "out/bin, 3 B, attempt 1")
+	p.contains(p.ok("show", run.Name, "-o", "json"), `"artifacts": [`, `"name": "out/bin"`)
 	if got := p.ok("artifacts", "get", run.Name, "out/bin", "--to", "-"); got != "a\x00b" {
 		t.Errorf("fetched is %q", got)
 	}
