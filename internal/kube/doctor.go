@@ -1,11 +1,11 @@
 package kube
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,41 +195,78 @@ func (c Checkup) pod(run, ns string) (*corev1.Pod, error) {
 
 // secrets looks for the Secrets that agents name, and their keys, where it may.
 func (c Checkup) secrets(ctx context.Context, live client.Client) []Finding {
-	type need struct{ namespace, name, key string }
-	var all []Finding
-	seen := map[need]bool{}
+	var needs []need
 	for _, a := range c.Agents {
 		for _, src := range a.Spec.EnvFrom {
 			if src.SecretRef == nil || src.Optional {
 				continue
 			}
-			n := need{c.Namespaces[0], src.SecretRef.Name, src.SecretRef.Key}
+			ns := c.Namespaces[0]
 			if tallyman.IsResource(a.Origin) {
-				n.namespace = a.Namespace
+				ns = a.Namespace
 			}
-			if !seen[n] {
-				all = append(all, secret(ctx, live, n.namespace, *src.SecretRef, a.Name))
+			i := slices.IndexFunc(needs, func(n need) bool { return n.namespace == ns && n.name == src.SecretRef.Name })
+			if i < 0 {
+				i = len(needs)
+				needs = append(needs, need{namespace: ns, name: src.SecretRef.Name})
 			}
-			seen[n] = true
+			needs[i].add(src.SecretRef.Key, a.Name)
 		}
+	}
+	var all []Finding
+	for _, n := range needs {
+		all = append(all, n.secret(ctx, live))
 	}
 	return all
 }
 
-// secret looks for one, with its key where one is named.
-func secret(ctx context.Context, live client.Client, ns string, ref tallyman.SecretRef, agent string) Finding {
-	f := Finding{What: "Secret " + ref.Name, Found: "is there, for agent " + agent}
+// need is what agents want of a Secret.
+type need struct {
+	namespace, name string
+	keys, agents    []string
+}
+
+func (n *need) add(key, agent string) {
+	if key != "" && !slices.Contains(n.keys, key) {
+		n.keys = append(n.keys, key)
+	}
+	if !slices.Contains(n.agents, agent) {
+		n.agents = append(n.agents, agent)
+	}
+}
+
+func (n *need) who() string {
+	if len(n.agents) == 1 {
+		return "agent " + n.agents[0]
+	}
+	return "agents " + strings.Join(n.agents, ", ")
+}
+
+// secret looks for it, and for the keys that are named.
+func (n *need) secret(ctx context.Context, live client.Client) Finding {
+	f := Finding{What: "Secret " + n.name, Found: "is there, for " + n.who()}
 	var s corev1.Secret
-	err := live.Get(ctx, client.ObjectKey{Namespace: ns, Name: ref.Name}, &s)
-	switch _, has := s.Data[ref.Key]; {
+	err := live.Get(ctx, client.ObjectKey{Namespace: n.namespace, Name: n.name}, &s)
+	missing := slices.DeleteFunc(slices.Clone(n.keys), func(key string) bool { _, has := s.Data[key]; return has })
+	switch {
 	case apierrors.IsNotFound(err):
-		f.Broken, f.Found = true, fmt.Sprintf("is not in namespace %s; agent %s needs it", ns, agent)
-		f.Mend = fmt.Sprintf("kubectl -n %s create secret generic %s --from-literal=%s=VALUE", ns, ref.Name, cmp.Or(ref.Key, "NAME"))
+		if len(missing) == 0 {
+			missing = []string{"NAME"} // all of its keys are taken
+		}
+		f.Broken, f.Found = true, fmt.Sprintf("is not in namespace %s; it is used by %s", n.namespace, n.who())
+		f.Mend = fmt.Sprintf("kubectl -n %s create secret generic %s", n.namespace, n.name)
+		for _, key := range missing {
+			f.Mend += fmt.Sprintf(" --from-literal=%s=VALUE", key)
+		}
 	case err != nil:
-		f.Found = "may not be looked at, which is as it should be; whether it is there is seen when agent " + agent + " runs"
-	case ref.Key != "" && !has:
-		f.Broken, f.Found = true, fmt.Sprintf("in namespace %s has no key %s; agent %s needs it", ns, ref.Key, agent)
-		f.Mend = fmt.Sprintf("kubectl -n %s patch secret %s -p '{\"stringData\":{%q:\"VALUE\"}}'", ns, ref.Name, ref.Key)
+		f.Found = "may not be looked at, which is as it should be; whether it is there is seen when it is used, by " + n.who()
+	case len(missing) > 0:
+		values := make([]string, len(missing))
+		for i, key := range missing {
+			values[i] = fmt.Sprintf("%q:\"VALUE\"", key)
+		}
+		f.Broken, f.Found = true, fmt.Sprintf("in namespace %s has no key %s; it is used by %s", n.namespace, strings.Join(missing, ", "), n.who())
+		f.Mend = fmt.Sprintf("kubectl -n %s patch secret %s -p '{\"stringData\":{%s}}'", n.namespace, n.name, strings.Join(values, ","))
 	}
 	return f
 }

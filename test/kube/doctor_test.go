@@ -67,7 +67,7 @@ func TestDoctor(t *testing.T) {
 		says   []string
 		broken bool
 	}{
-		"all is well but a Secret":        {nil, []string{"ok      cluster", "ok      rights in " + p.namespace, "ok      Pods in " + p.namespace, "ok      reach", "ok      agents in " + p.namespace, "BROKEN  Secret absent", "kubectl -n " + p.namespace + " create secret generic absent", "ok      Secret half", "BROKEN  Secret half", "has no key B"}, true},
+		"all is well but a Secret":        {nil, []string{"ok      cluster", "ok      rights in " + p.namespace, "ok      Pods in " + p.namespace, "ok      reach", "ok      agents in " + p.namespace, "BROKEN  Secret absent", "kubectl -n " + p.namespace + " create secret generic absent", "BROKEN  Secret half", "has no key B"}, true},
 		"a namespace that is not there":   {[]string{"--namespaces", "no-such-place"}, []string{"ok      reach", "BROKEN  Pods in no-such-place", "there is no namespace no-such-place", "kubectl create namespace no-such-place"}, true},
 		"a cluster that is not there":     {[]string{"--kubeconfig", away}, []string{"BROKEN  cluster", "connection refused", "no cluster answers there"}, true},
 		"a token that is not good":        {[]string{"--kubeconfig", p.poor(true)}, []string{"BROKEN  cluster", "the credentials are not good"}, true},
