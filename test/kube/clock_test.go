@@ -45,9 +45,13 @@ func TestAServersClockIsSet(t *testing.T) {
 			}
 			p.eventually("the clock was set", func() bool { return p.clock().Sub(time.Now()).Abs() > 50*time.Minute })
 			time.Sleep(4 * time.Second)
-			if now := p.show(none.ID); now.State != tallyman.Starting || now.Waiting == nil {
-				t.Errorf("what waits for its image is %s %s: %s, held back by %+v", now.State, now.Reason, now.Message, now.Waiting)
-			}
+			p.eventually("what waits for its image says so", func() bool {
+				now := p.show(none.ID)
+				if now.State != tallyman.Starting {
+					t.Fatalf("what waits for its image is %s %s: %s", now.State, now.Reason, now.Message)
+				}
+				return now.Waiting != nil
+			})
 			p.ok("stop", none.ID)
 			for _, run := range runs {
 				run = p.ended(run.ID)

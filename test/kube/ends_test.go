@@ -15,7 +15,7 @@ import (
 // TestEnds is the table of ends that need nobody's help: what the agent's
 // spec asks for brings them about.
 func TestEnds(t *testing.T) {
-	p := newPlace(t, "TALLYMAN_PULL_PATIENCE=5s", "TALLYMAN_START_TIMEOUT=8s")
+	p := newPlace(t, "TALLYMAN_PULL_PATIENCE=5s", "TALLYMAN_START_TIMEOUT=20s")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "here", Namespace: p.namespace}, StringData: map[string]string{"KEY": "a-secret-value"}}
 	if err := kube.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,8 @@ import (
 
 var (
 	figures = flag.Bool("figures", false, "measure, and print a table for docs/performance.md")
-	many    = flag.Int("many", 200, "one-second runs of the throughput figures")
+	many    = flag.Int("many", 40, "one-second runs of each kind in a round of the throughput figures")
+	rounds  = flag.Int("rounds", 5, "rounds of the throughput figures: machines change their speed meanwhile")
 )
 
 // meter measures one namespace's server and its peer, a bare client.
@@ -73,9 +74,18 @@ func TestFigures(t *testing.T) {
 		p.agent(k.name+"-1s", "harness: exec\nretry: {max: 0}\ncommand: [/stamp, \"1\"]\n"+little+k.spec)
 	}
 	p.agent("sleeps", "harness: exec\nretry: {max: 0}\ncommand: [/stamp, \"600\"]\n"+little+kinds[0].spec)
-	m.starts()
-	m.crashes()
-	m.throughput()
+	m.part("starts", (*meter).starts)
+	m.part("crashes", (*meter).crashes)
+	m.part("throughput", (*meter).throughput)
+}
+
+// part is a measurement that -run can name alone.
+func (m *meter) part(name string, measure func(*meter)) {
+	m.Run(name, func(t *testing.T) {
+		at := *m.place
+		at.T = t
+		measure(&meter{place: &at, core: m.core, api: m.api})
+	})
 }
 
 // client talks to the server as a Go program does.
@@ -142,14 +152,15 @@ func (m *meter) over(id string) (run tallyman.Run) {
 	return run
 }
 
-// crashes measures from a runner's death by a signal to the known end.
+// crashes measures from a runner's death by a signal to the known end, at each
+// moment of the second in which a kubelet looks.
 func (m *meter) crashes() {
 	var late []float64
-	for range 20 {
+	for i := range 40 {
 		run := m.detach("sleeps", "x")
 		m.running(run)
-		killed := time.Now()
-		m.killRunner(run)
+		time.Sleep(time.Duration(i) * 25 * time.Millisecond)
+		killed := m.killRunner(run)
 		run = m.over(run.ID)
 		m.holds(run, tallyman.RunnerLost)
 		late = append(late, m.endOf(run).Sub(killed).Seconds()*1000)
@@ -227,26 +238,60 @@ func (m *meter) bareStart() float64 {
 }
 
 // throughput measures many short runs under a cap, and what they ask of the
-// API server.
+// API server. The peer makes the same Jobs, and then plain ones, which have no
+// security and no volumes: what lies between the two is no work of tallyman.
 func (m *meter) throughput() {
+	took, asked, used, late := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	measure := func(who string, run func() float64) {
+		m.clear()
+		before, worked := m.requests(), m.processorTime()
+		took[who] = append(took[who], run())
+		used[who] = append(used[who], (m.processorTime()-worked)/float64(*many))
+		asked[who] = append(asked[who], (m.requests()-before)/float64(*many))
+		m.Logf("%s: %.1f s", who, took[who][len(took[who])-1])
+	}
+	const same, plain = "bare loop", "bare loop, plain Jobs"
+	for range *rounds {
+		measure(same, func() float64 { return m.bareLoop(m.sameJob()) })
+		measure(plain, func() float64 { return m.bareLoop(m.job("", "1")) })
+		for _, k := range kinds {
+			measure(k.name, func() float64 {
+				seconds, after := m.ourMany(k.name + "-1s")
+				late[k.name] = append(late[k.name], after...)
+				return seconds
+			})
+		}
+	}
 	what := fmt.Sprintf("%d one-second runs, 20 at once", *many)
-	before := m.requests()
-	bare := m.bareLoop()
-	bareAsked := (m.requests() - before) / float64(*many)
-	m.row(what, "bare loop", []float64{bare}, "s", 1)
-	m.row("API requests", "bare loop", []float64{bareAsked}, "per Job", 1)
+	for _, peer := range []string{same, plain} {
+		m.row(what, peer, took[peer], "s", 1)
+		m.row("API requests", peer, asked[peer], "per Job", 1)
+	}
 	for _, k := range kinds {
-		before := m.requests()
-		took, late := m.ourMany(k.name + "-1s")
-		asked := (m.requests() - before) / float64(*many)
-		m.row(what, k.name, []float64{took}, "s", took/bare)
-		m.row("API requests", k.name, []float64{asked}, "per attempt", asked/bareAsked)
-		m.lateRow(k.name+", 20 at once", late)
+		for _, peer := range []string{same, plain} {
+			m.row(what, k.name+" to "+peer, took[k.name], "s", median(took[k.name])/median(took[peer]))
+		}
+		m.row("API requests", k.name, asked[k.name], "per attempt", median(asked[k.name])/median(asked[plain]))
+		slices.Sort(used[k.name])
+		m.Logf("| processor time of the server | %s | %.3f s per attempt | %.3f – %.3f | %d | |", k.name, median(used[k.name]), used[k.name][0], used[k.name][len(used[k.name])-1], *rounds)
+		m.lateRow(k.name+", 20 at once", late[k.name])
 	}
 }
 
-// bareLoop keeps 20 Jobs going from a plain client, as harnesses do.
-func (m *meter) bareLoop() float64 {
+// sameJob is the Job that the server makes of an attempt with the runner in its
+// image, with the agent in the runner's place, and nobody's.
+func (m *meter) sameJob() *batchv1.Job {
+	m.Helper()
+	var j batchv1.Job
+	m.must(json.Unmarshal([]byte(m.ok("run", "--dry-run", "-o", "json", "image-1s", "x")), &j))
+	agent := m.job("", "1")
+	j.ObjectMeta = agent.ObjectMeta
+	j.Spec.Template.Spec.Containers[0].Command = agent.Spec.Template.Spec.Containers[0].Command
+	return &j
+}
+
+// bareLoop keeps 20 Jobs of a kind going from a plain client, as harnesses do.
+func (m *meter) bareLoop(kind *batchv1.Job) float64 {
 	m.Helper()
 	began := time.Now()
 	jobs := m.core.BatchV1().Jobs(m.namespace)
@@ -256,7 +301,8 @@ func (m *meter) bareLoop() float64 {
 	started, done := 0, map[string]bool{}
 	for len(done) < *many {
 		for started < *many && started-len(done) < 20 {
-			j := m.job(fmt.Sprintf("many-%d-%d", began.Unix(), started), "1")
+			j := kind.DeepCopy()
+			j.Name = fmt.Sprintf("many-%d-%d", began.Unix(), started)
 			j.Spec.Template.Labels = j.Labels
 			_, err := jobs.Create(m.Context(), j, metav1.CreateOptions{})
 			m.must(err)
@@ -270,10 +316,7 @@ func (m *meter) bareLoop() float64 {
 			done[pod.Name] = true
 		}
 	}
-	took := time.Since(began).Seconds()
-	m.must(kube.DeleteAllOf(m.Context(), &batchv1.Job{}, client.InNamespace(m.namespace), client.MatchingLabels{"bare": "yes"}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-	m.quiet("bare=yes")
-	return took
+	return time.Since(began).Seconds()
 }
 
 // ourMany submits as many runs at once; late is how long after its final event
@@ -281,18 +324,25 @@ func (m *meter) bareLoop() float64 {
 func (m *meter) ourMany(agent string) (took float64, late []float64) {
 	m.Helper()
 	began := time.Now()
+	ids := map[string]bool{}
 	for range *many {
-		_, err := m.api.Submit(m.Context(), tallyman.Request{Agent: agent, Prompt: "x"})
+		run, err := m.api.Submit(m.Context(), tallyman.Request{Agent: agent, Prompt: "x"})
 		m.must(err)
+		ids[run.ID] = true
 	}
-	var ended []tallyman.Run
+	// Asking is not to be in the way: one row tells that there is more to wait for.
 	m.patiently(10*time.Minute, "all have ended", func() bool {
 		time.Sleep(200 * time.Millisecond)
-		var err error
-		ended, _, err = m.api.Runs(m.Context(), tallyman.Filter{Agent: agent, States: []tallyman.State{tallyman.Succeeded, tallyman.Failed, tallyman.Stopped}, Limit: 1000})
+		left, _, err := m.api.Runs(m.Context(), tallyman.Filter{Agent: agent, States: []tallyman.State{tallyman.Queued, tallyman.Starting, tallyman.Running}, Limit: 1})
 		m.must(err)
-		return len(ended) == *many
+		return len(left) == 0
 	})
+	all, _, err := m.api.Runs(m.Context(), tallyman.Filter{Agent: agent, Limit: 1000})
+	m.must(err)
+	ended := slices.DeleteFunc(all, func(run tallyman.Run) bool { return !ids[run.ID] }) // those of an earlier round
+	if len(ended) != *many {
+		m.Fatalf("%d runs have ended, want %d", len(ended), *many)
+	}
 	for _, run := range ended {
 		m.holds(run, tallyman.Completed)
 		late = append(late, m.knownAfter(run))
@@ -301,13 +351,20 @@ func (m *meter) ourMany(agent string) (took float64, late []float64) {
 	return last.EndedAt.Sub(began).Seconds(), late
 }
 
-// quiet waits until the Pods with a label are gone: taking them away is work
-// that is not to fall into another's time.
-func (m *meter) quiet(label string) {
+// clear takes away what was made, and waits until the node has nothing left of
+// it: taking it away is work, long after the API server has forgotten it, that
+// is not to fall into another's time.
+func (m *meter) clear() {
 	m.Helper()
-	m.patiently(5*time.Minute, "the Pods are gone", func() bool {
-		pods, err := m.core.CoreV1().Pods(m.namespace).List(m.Context(), metav1.ListOptions{LabelSelector: label, Limit: 1})
-		return err == nil && len(pods.Items) == 0
+	in, background := client.InNamespace(m.namespace), client.PropagationPolicy(metav1.DeletePropagationBackground)
+	m.must(kube.DeleteAllOf(m.Context(), &batchv1.Job{}, in, background))
+	m.must(kube.DeleteAllOf(m.Context(), &corev1.Pod{}, in, background))
+	m.patiently(5*time.Minute, "the node is empty", func() bool {
+		out, err := exec.Command("ctr", "-a", filepath.Join(*clusterDir, "ctr/containerd.sock"), "-n", "k8s.io", "containers", "ls", "-q").Output()
+		m.must(err)
+		folders, err := os.ReadDir(filepath.Join(*clusterDir, "kubelet/pods"))
+		m.must(err)
+		return len(bytes.TrimSpace(out)) == 0 && len(folders) == 0
 	})
 }
 
@@ -333,6 +390,24 @@ func (m *meter) endOf(run tallyman.Run) time.Time {
 	}
 	m.Fatalf("run %s has no end in its timeline", run.Name)
 	return time.Time{}
+}
+
+// processorTime is what the server has used, in seconds.
+func (m *meter) processorTime() float64 {
+	m.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.server.Process.Pid))
+	m.must(err)
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // after its name
+	if len(fields) < 13 {
+		m.Fatalf("the server's stat: %q", b)
+	}
+	sum := 0.0
+	for _, ticks := range fields[11:13] { // utime and stime
+		n, err := strconv.ParseFloat(ticks, 64)
+		m.must(err)
+		sum += n / 100
+	}
+	return sum
 }
 
 // requests counts what the API server was asked for about Jobs, Pods, events

@@ -3,6 +3,7 @@
 package kube_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,7 +151,7 @@ func TestEndsFromOutside(t *testing.T) {
 		"pending-job-deleted": {never, pending, func(p *place, run tallyman.Run) {
 			p.must(kube.Delete(p.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: run.Name, Namespace: p.namespace}}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 		}, tallyman.PodDeleted, "deleted"},
-		"runner-killed":   {work, atWork, (*place).killRunner, tallyman.RunnerLost, "exit code 137"},
+		"runner-killed":   {work, atWork, func(p *place, run tallyman.Run) { p.killRunner(run) }, tallyman.RunnerLost, "exit code 137"},
 		"stopped-at-work": {work, atWork, stop, tallyman.ReasonStopped, "stopped by"},
 		"stopped-pending": {never, pending, stop, tallyman.ReasonStopped, "stopped by"},
 		"stopped-pulling": {strings.Replace(work, shellImage, "127.0.0.1:1/nothing:1", 1), pending, stop, tallyman.ReasonStopped, "stopped by"},
@@ -189,8 +190,9 @@ func (p *place) must(err error) {
 	}
 }
 
-// killRunner kills the first process of the agent's container on the node.
-func (p *place) killRunner(run tallyman.Run) {
+// killRunner kills the first process of the agent's container on the node, and
+// says when.
+func (p *place) killRunner(run tallyman.Run) (at time.Time) {
 	p.Helper()
 	var id string
 	p.eventually("the cluster says which container is the agent's", func() bool {
@@ -204,7 +206,24 @@ func (p *place) killRunner(run tallyman.Run) {
 		return id != ""
 	})
 	ctr := exec.Command("ctr", "-a", filepath.Join(*clusterDir, "ctr/containerd.sock"), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", id)
+	at = time.Now()
 	if out, err := ctr.CombinedOutput(); err != nil {
 		p.Fatalf("kill container %s: %v\n%s", id, err, out)
+	}
+	return at
+}
+
+// The agent that comes with tallyman runs in a cluster without an image of its
+// own, and not in the folder of who has asked: the first thing that anybody
+// tries, over the network and beside the server.
+func TestTheDemo(t *testing.T) {
+	p := newPlace(t)
+	var beside tallyman.Run
+	p.must(json.Unmarshal([]byte(p.inFolder("run", "-d", "-o", "json", "demo", "is anybody there?")), &beside))
+	for _, run := range []tallyman.Run{beside, p.detach("demo", "is anybody there?")} {
+		p.holds(p.ended(run.ID), tallyman.Completed)
+		if text := p.ok("logs", run.ID); !strings.Contains(text, "is anybody there?") {
+			t.Errorf("the transcript: %s", text)
+		}
 	}
 }
