@@ -31,8 +31,9 @@ var house = map[string][]string{
 	"internal/history/historytest": {"history"},
 	"internal/blob":                {},
 	"internal/service":             {"store", "history", "fault"}, // the hall: it alone writes runs, and joins them with their events for readers
-	"internal/scheduler":           {},
-	"internal/executor":            {"fault"},
+	"internal/pace":                {},
+	"internal/scheduler":           {"pace"},          // both are loops that many notices wake
+	"internal/executor":            {"pace", "fault"}, // likewise
 
 	"internal/envfrom":      {},
 	"internal/journal":      {},
