@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,7 +57,7 @@ const maxMessage = 8 << 10
 // judge says whether runs of a resource can be had.
 func (c *Controller) judge(ctx context.Context, r catalog.Resource) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message[:min(len(message), maxMessage)]}
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")}
 	}
 	if r.Err != nil {
 		return no(v1alpha1.ReasonInvalid, r.Message())

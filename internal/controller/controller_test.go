@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -160,6 +161,9 @@ func TestABadOneBesideGoodOnes(t *testing.T) {
 		"file":      {"{harness: exec, envFrom: [{file: /etc/shadow}]}", "spec.envFrom[0].file"},
 		"backend":   {"{harness: exec, podTemplate: {spec: {hostNetwork: true}}}", "spec.podTemplate.spec.hostNetwork"},
 	}
+	for i := range 4 { // a character that stands across the end of the message
+		bad[fmt.Sprint("long-", i)] = struct{ spec, says string }{"{harness: " + strings.Repeat("x", i) + strings.Repeat("😀", maxMessage/4) + "}", "spec.harness"}
+	}
 	objects := []string{agent("a-good", good), agent("z-good", good)}
 	for name, b := range bad {
 		objects = append(objects, agent(name, b.spec))
@@ -170,6 +174,9 @@ func TestABadOneBesideGoodOnes(t *testing.T) {
 		s.eventually(name+" has a status", func() bool { _, c = s.status(name); return c.Status != "" })
 		if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonInvalid || !strings.Contains(c.Message, b.says) || c.ObservedGeneration != 1 {
 			t.Errorf("%s: %+v does not say %q", name, c, b.says)
+		}
+		if !utf8.ValidString(c.Message) || len(c.Message) > maxMessage {
+			t.Errorf("%s: %d bytes that no status can hold", name, len(c.Message))
 		}
 		if _, err := s.catalog.Get(t.Context(), "team", name); err == nil || !strings.Contains(err.Error(), b.says) {
 			t.Errorf("%s can be run: %v", name, err)

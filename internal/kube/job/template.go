@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -83,7 +84,7 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 		field string
 		keys  map[string]string
 	}{{"metadata.labels", t.Labels}, {"metadata.annotations", t.Annotations}} {
-		for key := range m.keys {
+		for _, key := range slices.Sorted(maps.Keys(m.keys)) { // the same reason each time
 			switch {
 			case strings.HasPrefix(key, prefix), key == LabelManagedBy:
 				return Invalid(at+m.field, "%s is ours to set", key)
@@ -103,13 +104,16 @@ func checkTemplate(t corev1.PodTemplateSpec, spec tallyman.AgentSpec) error {
 	if err := checkPod(at+"spec.", t.Spec); err != nil {
 		return err
 	}
-	for field, list := range map[string][]corev1.Container{"initContainers": t.Spec.InitContainers, "containers": t.Spec.Containers} {
-		for _, c := range list {
-			name := fmt.Sprintf("%sspec.%s[%s].", at, field, c.Name)
+	for _, l := range []struct {
+		field      string
+		containers []corev1.Container
+	}{{"initContainers", t.Spec.InitContainers}, {"containers", t.Spec.Containers}} {
+		for _, c := range l.containers {
+			name := fmt.Sprintf("%sspec.%s[%s].", at, l.field, c.Name)
 			if err := checkContainer(name, c); err != nil {
 				return err
 			}
-			sidecar := field == "initContainers" && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+			sidecar := l.field == "initContainers" && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 			if c.RestartPolicy != nil && !sidecar || len(c.RestartPolicyRules) > 0 {
 				return Invalid(name+"restartPolicy", "a container is run once; what is tried again says spec.retry")
 			}

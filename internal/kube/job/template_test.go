@@ -204,3 +204,18 @@ func TestVariablesOfABareImage(t *testing.T) {
 		}
 	}
 }
+
+// A template with several faults is refused for the same one each time: the
+// reason stands in a status that is written when it changes.
+func TestRefusedForTheSameReason(t *testing.T) {
+	const faults = `{"metadata": {"labels": {"job-name": "a", "controller-uid": "b"}}}`
+	const containers = `{"spec": {"initContainers": [{"name": "tallyman-a"}], "containers": [{"name": "tallyman-b"}]}}`
+	for template, want := range map[string]string{faults: "controller-uid", containers: "initContainers"} {
+		for range 50 {
+			_, err := testCluster.Pod(work(func(w *Work) { w.Spec.PodTemplate = json.RawMessage(template) }))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Fatalf("%s is refused with %v", template, err)
+			}
+		}
+	}
+}
